@@ -6,6 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -13,7 +14,7 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import linear_regret, tables
+from docs import latencies, linear_regret, tables
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
@@ -362,3 +363,11 @@ def test_the_table_of_linear_regret_counts_the_tasks_of_the_slower_worker() -> N
     assert 0.7 < tenth / (0.5 * 0.5 * 40) < 1.3
     assert 0.9 < whole / (0.5 * 0.5 * 400) < 1.1
     assert stay == 0
+
+
+def test_the_table_of_latencies_compares_what_a_loop_is_told() -> None:
+    assert latencies._whole(np.array([1.0, 3.0]), 4.0).tolist() == [4.0, 4.0]
+    pool = latencies.drawn_pool(20.0, 0)
+    least = latencies.oracle_runtime(pool, 0, 40)
+    apart, alone = (latencies.runtime(pool, way, 0, 40) for way in ("apart", "tasks"))
+    assert least < apart < alone

@@ -47,11 +47,18 @@ class RoundRecord:
     """The workers that are away, and why."""
     loss: float | None = None
     """The mean loss of the tasks, if it is known."""
+    latency: Mapping[Worker, float] = field(default_factory=dict)
+    """What each worker spent in the round besides its tasks, such as before the first of them.
+
+    It is empty where it is not measured. It is a part of the time that a worker was busy."""
 
     @property
     def busy(self) -> dict[Worker, float]:
-        """The seconds in which each worker computed results that count."""
-        return {worker: sum(self.seconds.get(worker, ()), 0.0) for worker in self.tasks}
+        """The seconds in which each worker computed results that count, with its latency."""
+        return {
+            worker: sum(self.seconds.get(worker, ()), self.latency.get(worker, 0.0))
+            for worker in self.tasks
+        }
 
     @property
     def worker_time(self) -> float:
@@ -95,7 +102,9 @@ class RoundRecord:
             scalars |= {f"tasks/{worker}": float(count), f"time/busy/{worker}": busy[worker]}
             scalars[f"time/idle/{worker}"] = idle[worker]
             if seconds := self.seconds.get(worker):
-                scalars[f"task_time/{worker}"] = busy[worker] / len(seconds)
+                scalars[f"task_time/{worker}"] = sum(seconds) / len(seconds)
+            if worker in self.latency:
+                scalars[f"time/latency/{worker}"] = self.latency[worker]
             if worker in self.estimates:
                 scalars[f"task_time/{worker}/expected"] = self.estimates[worker]
         return scalars

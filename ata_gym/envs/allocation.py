@@ -48,6 +48,7 @@ class TaskAllocationEnv(SingleEnv):
     | ``latency`` | (n,) | float64 | if workers pay one: the time before each one's first task |
     | ``signal`` | (n, 2) | float64 | with ``signals=True``: next loads of cpu and memory, 0 to 1 |
     | ``present`` | (n,) | int8 | if fewer workers may be drawn: 1 at places with a worker, else 0 |
+    | ``allocation`` | (n,) | int64 | with a ``delay``: the tasks of the round of this feedback |
 
     Here ``elapsed`` is 0 unless a worker died. ``latency`` is 0 for workers without tasks;
     ``duration`` and ``elapsed`` do not hold it.
@@ -103,12 +104,18 @@ class TaskAllocationEnv(SingleEnv):
       none.
     - ``signals``: whether the observation has the key ``signal``. The loads drive the speed under
       ``ata_gym.changes.Load``; without that change they are 0.
+    - ``delay``: a number d of rounds, by default 0, by which feedback is late, as where a round is
+      planned while earlier rounds still run. The observation after round t is the feedback of round
+      t - d, its ``signal`` included, with the ``allocation`` that it is of. For the first d rounds
+      it is the same as after the reset, and what is late at the end of an episode is lost.
+      ``present``, rewards and info are not late, and neither is what ``render`` shows.
     - ``backend``: what runs the tasks of a round in place of the simulation, such as tasks on real
       devices; called as ``ata_gym.simulation.rounds.race_round`` is, with one row. An error that it
       raises leaves the env as it was. With a backend the env's ``spec`` is no JSON.
     - ``observation``: "feedback" is the dict above. "workers" gives float32 features, shape
       (n, 20), from -10 to 10, the same in any unit of time; their names are in
-      ``ata_gym.envs.interface.worker_features``. "flat" gives these features in one row.
+      ``ata_gym.envs.interface.worker_features``. Where workers pay a latency there are two more,
+      its mean and the last one: (n, 22). "flat" gives these features in one row.
     - ``action``: "allocation" is the vector above. "shares" is a number from -1 to 1 for each
       worker, rounded by the method of largest remainders; in a race one more number gives the
       total. A number outside is played as the nearer bound, as some RL libraries do not clip; NaN
@@ -133,6 +140,9 @@ class TaskAllocationEnv(SingleEnv):
     results: tasks that dead workers leave undone are handed on.
 
     Under `ata_gym.changes.ShareTime` task times depend on the allocation of the round itself.
+
+    Workers have no features, such as a type, a memory or a distance (contexts), as no rule of the
+    policies uses any: they learn from the times of each worker and of all workers together.
 
     ## Example
 

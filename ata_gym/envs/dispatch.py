@@ -74,7 +74,8 @@ class TaskDispatchEnv(SingleEnv):
     ## Arguments
 
     ``gymnasium.make("ata_gym/TaskDispatch-v0", scenario="five-workers", price=0.1)``. The arguments
-    are the same as in ``TaskAllocationEnv``, without ``unit_costs`` and but for these:
+    are the same as in ``TaskAllocationEnv``, without ``unit_costs`` and ``delay`` (within a round a
+    decision needs to know who is running), and but for these:
 
     - ``backend``: what runs the tasks in place of the simulation. Its method ``dispatch`` is called
       as ``ata_gym.simulation.dispatch.dispatch_step`` is, with one row.

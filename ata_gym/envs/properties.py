@@ -29,7 +29,7 @@ from ata_gym.pools.pool import LatencyData
 from ata_gym.scenarios import PoolData, Published, Scenario, resolve
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.ranges import Size, Within, cast_like
-from ata_gym.utils.validation import flag, short
+from ata_gym.utils.validation import flag, short, whole_number
 
 OPTIONS = ("pool", "changes", "price", "horizon")
 """The options that ``reset(options=...)`` takes."""
@@ -76,6 +76,10 @@ class EnvProperties:
         attrgetter("scenario.price"),
         doc="The price of one unit of worker time in units of runtime.",
     )
+    delay = property(
+        attrgetter("_delay"),
+        doc="The rounds after which the feedback of a round is shown.",
+    )
     has_default_interface = property(
         attrgetter("_interface.is_default"),
         doc="Whether policies of the zoo can play: observations, actions and rewards are default.",
@@ -97,11 +101,13 @@ class EnvProperties:
         render_mode: str | None = None,
         unit_costs: Iterable[float] | None = None,
         latency: LatencyData | None = None,
+        delay: int = 0,
     ) -> None:
         self.render_mode = render_mode
         self._renderer = renderer(render_mode, self._modes)
         self._signals = flag("signals", signals)
         self._backend = backend
+        self._delay = whole_number("delay", delay, least=0)
         self.interface_arguments = observation, action, reward_unit
         self._spec: EnvSpec | None = None
         self._first_scenario = resolve(
@@ -116,7 +122,12 @@ class EnvProperties:
 
     def _begin(self, scenario: Scenario) -> None:
         state = self._state_class(scenario, self._rows, self._signals, self._backend)
-        self._interface = Interface(state, *self.interface_arguments, shows_again=self._shows_again)
+        self._interface = Interface(
+            state,
+            *self.interface_arguments,
+            shows_again=self._shows_again,
+            delay=self._delay,
+        )
         self._state = state
         if self._renderer is not None:
             self._interface.recorder = Recorder(state)

@@ -17,7 +17,7 @@ from ata_gym.utils.extras import require
 from ata_gym.utils.files.json_files import fields, nullable, parse_object, text
 from ata_gym.utils.files.manifest import read_checked
 from ata_gym.utils.files.sealed import DamagedError
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.validation import flag, whole_number
 from ata_policies.observations import Observation
 from ata_policies.policy import DispatchPolicy, Policy, State
 from ata_policies.registry import ids_by_name
@@ -28,7 +28,8 @@ class LearnedAgent(Policy):
     """The agent in a folder of ``ata-gym learn``; it plays without its own randomness.
 
     It reads ``config.json`` and the weights in ``agent.zip``, which runs no code. Agents of ppo and
-    a2c play with any number of workers and any budget.
+    a2c play with any number of workers and any budget. An agent that was trained where workers pay
+    a latency sees latencies; to others a latency is a part of the task times.
 
     Args:
         setting: What the policy knows of the scenario.
@@ -53,6 +54,7 @@ class LearnedAgent(Policy):
     def __init__(self, setting: Setting, *, seed: int = 0, folder: str) -> None:
         super().__init__(setting, seed=seed)
         self._policy = _policy_class(Path(folder), self.env_id, setting)(setting, seed=seed)
+        self.uses_latency = self._policy.uses_latency
 
     def act(self, state: State, observation: Observation) -> tuple[Ints, State]:
         return self._policy.act(state, observation)
@@ -93,6 +95,8 @@ def _policy_class(folder: Path, env_id: str, setting: Setting) -> type[Policy]:
         )
     # Only the spaces of this env are used, so its workers may be any.
     pool = deterministic([1.0] * setting.n)
+    if config["latency"]:
+        pool = pool.with_latency(1.0)
     envs = make_vec_env(env_id, 1, pool=pool, budget=setting.budget, **spec.form())
     try:
         agent = spec.make_for_play(envs)
@@ -123,6 +127,7 @@ _CONFIG = fields(
             may_lack=["policy_kwargs"],
         ),
         "n": whole_number,
+        "latency": flag,
         "budget": whole_number,
     },
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES
+from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES, width_of
 from ata_gym.utils.extras import require
 
 require("torch", extra="rl", purpose="ata_gym.rl.network")
@@ -31,6 +31,7 @@ class WorkersNet(nn.Module):
         for_worker: Numbers for each worker.
         for_row: Numbers for the row.
         hidden: Width of the layers.
+        width: Features of a worker: 20 or, with latencies, 22.
 
     Example:
         >>> net = WorkersNet(for_worker=1, for_row=1, hidden=16)
@@ -39,10 +40,12 @@ class WorkersNet(nn.Module):
         (torch.Size([4, 7, 1]), torch.Size([4, 1]))
     """
 
-    def __init__(self, for_worker: int = 1, for_row: int = 1, hidden: int = 32) -> None:
+    def __init__(
+        self, for_worker: int = 1, for_row: int = 1, hidden: int = 32, width: int = WIDTH
+    ) -> None:
         super().__init__()
-        self.encode = nn.Linear(WIDTH, hidden)
-        self.direct = nn.Linear(WIDTH, for_worker, bias=False)
+        self.encode = nn.Linear(width, hidden)
+        self.direct = nn.Linear(width, for_worker, bias=False)
         self.of_worker = _two_layers(3 * hidden, hidden, for_worker)
         self.of_row = _two_layers(2 * hidden, hidden, for_row)
         for module in self.modules():
@@ -64,7 +67,7 @@ class WorkersNet(nn.Module):
         """Compute the numbers of the workers and of the row.
 
         Args:
-            features: Features of the workers, shape (..., n, 20).
+            features: Features of the workers, shape (..., n, width).
 
         Returns:
             Numbers of the workers, shape (..., n, for_worker), and of the row, shape (...,
@@ -179,19 +182,21 @@ class WorkersActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         shape = observations.shape
-        if shape is None or len(shape) != 2 or shape[1] != WIDTH:
+        widths = (width_of(latency) for latency in (False, True))
+        if shape is None or len(shape) != 2 or shape[1] not in widths:
             raise ValueError(
                 f'{asked_by} needs an env with observation="workers", not {observations}',
             )
         self.n = shape[0]
-        for_worker, for_row = output_sizes(actions, shape[0])
-        self.net = WorkersNet(for_worker, 1 + for_row, hidden)
+        self.width = shape[1]
+        for_worker, for_row = output_sizes(actions, self.n)
+        self.net = WorkersNet(for_worker, 1 + for_row, hidden, self.width)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the numbers of the actions and the values.
 
         Args:
-            features: Features of the workers, shape (E, n, 20).
+            features: Features of the workers, shape (E, n, width).
 
         Returns:
             Numbers of each worker in turn and then of the row, shape (E, k), and values, shape

@@ -56,7 +56,8 @@ def from_agent(
             Stable-Baselines3 have, or a function from a batch of observations, (E, ...) float32, to
             actions, (E, ...), such as a torch module behind ``torch.no_grad``.
         env: An env like the env of the training, with ``observation="workers"`` or ``"flat"``. Its
-            id, its forms of observations and actions, n and B count.
+            id, its forms of observations and actions, n and B count, and whether its workers pay a
+            latency: only such an agent sees latencies, another one sees times of whole shares.
         any_size: Whether the agent plays any n and B, as one with ``WorkersNet`` does. By default
             they are n and B of ``env``, and another setting raises ValueError.
         masked: Whether ``predict`` takes ``action_masks``, as agents of sb3-contrib do.
@@ -74,8 +75,8 @@ def from_agent(
         array([2, 2, 2, 1, 1])
     """
     env_id = id_of(env)
-    bare = getattr(env, "unwrapped", None)
-    observation, action, _ = bare.interface_arguments  # type: ignore[union-attr]
+    bare: Any = getattr(env, "unwrapped", None)
+    observation, action, _ = bare.interface_arguments
     if observation == "feedback":
         raise ValueError(
             'an agent sees features: make the env with observation="workers" or "flat"',
@@ -96,6 +97,7 @@ def from_agent(
         "only_size": size,
         "agent": staticmethod(_answers(agent, masked)),
         "form": (observation, action),
+        "uses_latency": bare.pool.latency is not None,
     }
     return type("AgentPolicy", (_AgentPolicy, contract), members)
 
@@ -137,7 +139,10 @@ class _AgentPolicy(Policy[WorkerMemory, NoPlan]):
     def act(
         self, state: State[WorkerMemory, NoPlan], observation: Observation
     ) -> tuple[Ints, State[WorkerMemory, NoPlan]]:
-        state = state._replace(belief=state.belief.with_answers(observation))
+        belief = state.belief.with_answers(observation)
+        if self.uses_latency:
+            belief = belief.with_latencies(observation)
+        state = state._replace(belief=belief)
         forms = {"shares": self._shares, "assign": self._assign, "start": self._start}
         choose = forms.get(self.form[1], self._whole)
         action = choose(state, observation)
@@ -193,7 +198,7 @@ class _AgentPolicy(Policy[WorkerMemory, NoPlan]):
     ) -> NDArray[np.float32]:
         """Return the features, with tasks that were ``added`` in this round already, (E, n)."""
         setting = self.setting
-        of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
+        of_round = RoundFeatures(setting.budget, setting.price, setting.horizon, self.uses_latency)
         features: NDArray[np.float32] = features_of(
             state.belief,
             of_round,

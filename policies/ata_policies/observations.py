@@ -36,13 +36,15 @@ class _Field(NamedTuple):
 def checked_observation(observation: Observation, n: int, budget: int, env_id: str) -> Observation:
     """Return the observation as a batch of rows, in arrays of the expected types.
 
-    The key ``latency`` is checked where it is there; other keys are passed on with a row axis.
+    The keys ``latency`` and ``allocation`` are checked where they are there; other keys are passed
+    on with a row axis.
 
     Args:
         observation: It holds ``worker`` and ``duration`` of shape (R,) or (E, R), ``elapsed`` of
-            shape (n,) or (E, n), maybe ``latency`` of this shape, and for dispatch ``missing``,
-            (1,) or (E, 1), and ``started``, ``running`` and ``age``, (n,) or (E, n). A loop that
-            does real work may add ``warm_up``, booleans of shape (n,) or (E, n), see ``counted``.
+            shape (n,) or (E, n), maybe ``latency`` and ``allocation`` of this shape, and for
+            dispatch ``missing``, (1,) or (E, 1), and ``started``, ``running`` and ``age``, (n,) or
+            (E, n). A loop that does real work may add ``warm_up``, booleans of shape (n,) or
+            (E, n), see ``counted``.
         n: Workers.
         budget: Results that a round needs.
         env_id: The env that gives the observation.
@@ -61,6 +63,8 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
     fields = _fields(n, budget, env_id)
     if isinstance(observation, dict) and "latency" in observation:
         fields = (*fields, _LATENCY._replace(width=n))
+    if isinstance(observation, dict) and "allocation" in observation:
+        fields = (*fields, _Field("allocation", n, np.dtype(np.int64), budget))
     checked: Observation = {}
     leading: tuple[int, ...] = ()
     for name, width, dtype, _ in fields:
@@ -111,6 +115,19 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         }
         checked |= {name: field if leading else field[None] for name, field in extras.items()}
         _check_warm_up(checked, (len(checked["worker"]), n))
+    _check_numbers(checked, fields, n, budget)
+    return checked
+
+
+def _check_numbers(checked: Observation, fields: tuple[_Field, ...], n: int, budget: int) -> None:
+    """Raise ValueError for a number that is out of range, and shorten times that are too long.
+
+    Args:
+        checked: The fields of an observation, in arrays of the expected types.
+        fields: Which fields they are.
+        n: Workers.
+        budget: Results that a round needs.
+    """
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         # one compiled pass over all numbers; which field is wrong is looked for only where one is,
         # or where a time is too long to be added up
@@ -120,6 +137,9 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         if "latency" in checked:
             latency = checked["latency"]
             faulty += np.count_nonzero(~((latency >= 0.0) & (latency <= LONGEST_TIME)))
+        if "allocation" in checked:
+            tasks = checked["allocation"]
+            faulty += np.count_nonzero((tasks < 0) | (tasks > budget))
         if "missing" in checked:  # in dispatch
             round_state = checked["missing"], checked["started"], checked["running"], checked["age"]
             faulty += np.count_nonzero(_dispatch_faults(*round_state, budget))
@@ -128,11 +148,33 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
                 _check_range(field, checked[field.name], n)
             for name in {"duration", "elapsed", "latency"} & checked.keys():
                 checked[name] = np.minimum(checked[name], LONGEST_TIME)
-    return checked
 
 
 _LATENCY = _Field("latency", 0, np.dtype(np.float64), np.inf)
 """What workers spend before their first task of a round, in envs where they do."""
+
+
+def check_delay(observation: Observation, delay: int, policy: str) -> None:
+    """Check that an observation is as late as a policy expects.
+
+    Args:
+        observation: The observation; one that is late has the allocation that it is of.
+        delay: The rounds after which the policy gets to know results.
+        policy: The name of the policy, for the error.
+
+    Raises:
+        ValueError: If only one of the two is late.
+    """
+    if ("allocation" in observation) == (delay > 0):
+        return
+    if delay > 0:
+        other = "has no allocation, so that it is not late"
+    else:
+        other = "has the allocation of an earlier round"
+    raise ValueError(
+        f"{policy} was made for feedback that is {delay} rounds late, and this observation"
+        f" {other}: make the policy for the env that it plays",
+    )
 
 
 def with_latency_spread(

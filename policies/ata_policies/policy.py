@@ -22,6 +22,7 @@ from ata_policies.facts import Described
 from ata_policies.observations import (
     Observation,
     StateCheck,
+    check_delay,
     checked_conditions,
     checked_observation,
     checked_start,
@@ -82,7 +83,7 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
     """Whether its actions depend on the price of worker time."""
     uses_unit_costs: ClassVar[bool] = False
     """Whether, if it is priced, it knows that workers' unit costs may differ."""
-    uses_latency: ClassVar[bool] = False
+    uses_latency: bool = False
     """Whether it learns latencies apart from task times.
 
     Others learn from times that hold the latencies: those of a worker are spread over its results
@@ -138,10 +139,11 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
 
         Args:
             observation: The feedback of the last step, of one env or of a batch of E rows. With the
-                key ``warm_up``, no time of the workers in it is learned (``counted``).
+                key ``warm_up``, no time of the workers in it is learned (``counted``). With the key
+                ``allocation``, it is of an earlier round, in which these tasks were given.
             state: What the last call returned; None to start.
             episode_start: (E,) rows whose episode has just begun; a row without feedback starts
-                anew anyway.
+                anew anyway, unless its first feedback is still delayed.
             deterministic: Ignored, since a policy's own randomness is part of its rule.
             privileged: What only oracles may see, ``env.unwrapped.conditions()``.
 
@@ -149,10 +151,11 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             The action, of shape (n,) or (E, n), and the next state.
 
         Raises:
-            ValueError: If the observation is not one of this setting, the state is not one of this
-                policy with as many rows, or privileged information is missing.
+            ValueError: If the observation is not one of this setting, nor of its delay, the state
+                is not one of this policy with as many rows, or privileged information is missing.
         """
         batch = checked_observation(observation, self.setting.n, self.setting.budget, self.env_id)
+        check_delay(batch, self.setting.delay, type(self).__name__)
         anew = batch["worker"][:, 0] < 0
         rows = len(anew)
         if state is None:
@@ -164,12 +167,15 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             )
         elif state is not self._state_check.last_state or len(state.round) != rows:
             self.check_state(state, rows)
+        if self.setting.delay > 0:
+            # the first results of an episode are yet to come
+            anew = anew & ~((state.round > 0) & (state.round <= self.setting.delay))
         if episode_start is not None:
             anew = anew | checked_start(episode_start, rows)
             batch["worker"] = np.where(anew[:, None], -1, batch["worker"])
             batch["elapsed"] = np.where(anew[:, None], 0.0, batch["elapsed"])
-            if "latency" in batch:
-                batch["latency"] = np.where(anew[:, None], 0.0, batch["latency"])
+            for name in {"latency", "allocation"} & batch.keys():
+                batch[name] = np.where(anew[:, None], 0, batch[name])
         belief = state.belief
         plan = state.plan
         round = state.round
@@ -183,6 +189,10 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
                 (belief, plan, round, latency),
             )
             episode = episode + anew
+        if "allocation" in batch:
+            # what is compared with these results is the allocation that they are of
+            noted = state._replace(belief=belief, plan=plan)
+            belief, plan, *_ = self.note_tasks(noted, batch["allocation"])
         name = type(self).__name__
         if self.privileged:
             conditions = checked_conditions(privileged, rows, self.setting.n, name)
@@ -328,7 +338,7 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
 
         Args:
             state: The state with which ``predict`` returned the decision.
-            tasks: (n,) the tasks that each worker was given.
+            tasks: (n,) or (E, n) the tasks that each worker was given.
         """
         plan: Any = state.plan
         availability = _availability_of(plan)

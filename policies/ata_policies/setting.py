@@ -101,6 +101,8 @@ class Setting(NamedTuple):
     """(n,) what a unit of each worker's time counts for in worker time; None: 1."""
     needs_allocation: bool = False
     """Whether task times depend on the allocation of the round itself, which no oracle is told."""
+    delay: int = 0
+    """Rounds after which the results of a round are known; 0: before the next round."""
 
     @property
     def prices(self) -> Floats:
@@ -130,11 +132,16 @@ class Setting(NamedTuple):
         scenario = getattr(getattr(env, "unwrapped", None), "scenario", None)
         if not isinstance(scenario, Scenario):
             raise not_an_env(env)
-        return cls.from_scenario(scenario)
+        return cls.from_scenario(scenario, getattr(env.unwrapped, "delay", 0))
 
     @classmethod
-    def from_scenario(cls, scenario: Scenario) -> Self:
-        """Return the setting of a scenario."""
+    def from_scenario(cls, scenario: Scenario, delay: int = 0) -> Self:
+        """Return the setting of a scenario.
+
+        Args:
+            scenario: The scenario.
+            delay: Rounds after which the results of a round are known.
+        """
         n = scenario.pool.n
         budget = scenario.budget
         price = scenario.price
@@ -149,6 +156,7 @@ class Setting(NamedTuple):
             scenario.pool_distribution,
             scenario.unit_costs,
             scenario.needs_allocation,
+            delay,
         )
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:

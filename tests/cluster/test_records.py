@@ -1,5 +1,7 @@
 """What a round tells, and traces of real task times, in which a kill costs no more than a line."""
 
+import dataclasses
+
 import pytest
 
 from ata_gym.cluster import RoundRecord, TraceRecorder
@@ -41,6 +43,15 @@ def test_times_add_up_also_of_idle_workers_and_every_scalar_is_written_at_its_ro
     RECORD.write(writer := Writer())
     assert writer == [(name, value, 7) for name, value in RECORD.scalars().items()]
     assert RECORD.scalars()["task_time/a"] == RECORD.scalars()["task_time/a/expected"] == 0.6
+
+
+def test_a_latency_is_a_part_of_the_time_that_a_worker_is_busy_and_of_no_task():
+    record = RoundRecord(1, {"a": 2, "b": 1}, {"a": (1.0, 2.0), "b": (4.0,)}, 5.0)
+    assert (record.waited_for, "time/latency/a" in record.scalars()) == ("b", False)
+    late = dataclasses.replace(record, latency={"a": 1.5, "b": 0.0})
+    assert (late.waited_for, late.busy, late.worker_time) == ("a", {"a": 4.5, "b": 4.0}, 8.5)
+    scalars = late.scalars()
+    assert (scalars["time/latency/a"], scalars["task_time/a"]) == (1.5, 1.5)
 
 
 def recorded(path, number=1, **seconds):

@@ -57,6 +57,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     (ALLOCATION, {"changes": FAULTS, "signals": True}),
     (ALLOCATION, {"pool": DRAWN, "changes": [AGAIN], "observation": "workers", "action": "assign"}),
     (RACE, {"changes": [Switch(every=2)], "reward_unit": "even round"}),
+    (RACE, {"changes": FAULTS, "signals": True, "latency": 0.5, "delay": 2}),
     (DISPATCH, {"changes": FAULTS}),
     (RACE, {"changes": LOADED}),
     (DISPATCH, {"changes": LOADED}),
@@ -162,17 +163,25 @@ def test_wrong_numbers_are_named(changes: dict[str, float], sentence: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("form", "scenario_name", "mode", "steps"),
+    ("form", "scenario_name", "mode", "steps", "delay"),
     [
-        (form, list(SCENARIOS)[(i + i // 7) % 3], list(AutoresetMode)[i % 3], (0, 2, 5, 11)[i % 4])
+        (
+            form,
+            list(SCENARIOS)[(i + i // 7) % 3],
+            list(AutoresetMode)[i % 3],
+            (0, 2, 5, 11)[i % 4],
+            i % 2 * (form["id"] != DISPATCH),
+        )
         for i, form in enumerate(EVERY_FORM)
         if form["observation"] != "flat"
     ],
 )
-def test_envs_go_on_from_a_checkpoint_bit_for_bit(form, scenario_name, mode, steps) -> None:
+def test_envs_go_on_from_a_checkpoint_bit_for_bit(form, scenario_name, mode, steps, delay) -> None:
     """Some in the midst of a round or of a choice; and one that does not fit changes nothing."""
     env_id, options = arguments(form)
     options |= {"reward_unit": "even round", "scenario": SCENARIOS[scenario_name]}
+    if delay:
+        options["delay"] = delay
     kinds: list[tuple[Any, dict[str, Any]]] = [
         (gym.make, {}),
         (gym.make_vec, {"num_envs": 3, "autoreset_mode": mode, "max_episode_steps": 30}),

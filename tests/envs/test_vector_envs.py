@@ -76,6 +76,8 @@ def test_rows_are_as_in_gymnasiums_vector_env(form, mode, scenario_name, unit) -
         "signals": signals,
         "render_mode": "ansi",
     }
+    if unit == "even round" and env_id != DISPATCH:
+        options["delay"] = 2
     if (scenario_name, unit) == (
         "drawn",
         "time",

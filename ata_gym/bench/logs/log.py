@@ -42,6 +42,9 @@ class Log:
     """The names of the steps; empty where they are 1, 2, ..."""
     unit: str = ""
     """"s" where the times are known to be seconds, else empty."""
+    latency: Floats | None = None
+    """(steps, workers): the part of ``seconds`` that is over before the first task of a share
+    begins, such as a start-up, whatever the size of the share; None where the log does not say."""
     doubt: str = ""
     """Why the log may not answer, as a sentence; empty if it does."""
 
@@ -58,6 +61,13 @@ class Log:
             return longest
         return longest + self.rest
 
+    @property
+    def work(self) -> Floats:
+        """(steps, workers): the time of the tasks of a worker's share, without the latency."""
+        if self.latency is None:
+            return self.seconds
+        return self.seconds - self.latency
+
     def part(self, chosen: Any) -> Log:
         """Return the log of some of its steps.
 
@@ -67,11 +77,15 @@ class Log:
         rest = self.rest
         if rest is not None:
             rest = rest[chosen]
+        latency = self.latency
+        if latency is not None:
+            latency = latency[chosen]
         return replace(
             self,
             seconds=self.seconds[chosen],
             tasks=self.tasks[chosen],
             rest=rest,
+            latency=latency,
             steps=np.array(self.steps)[chosen].tolist() if self.steps else (),
         )
 

@@ -49,10 +49,11 @@ def read_log(
             writes: text separated by commas, semicolons, tabs, bars or blanks (.csv, .tsv, .txt),
             .json, .jsonl, .ndjson, each also with .gz, or .parquet and .arrow. It may have a column
             for each rank, as W&B exports, units in names or entries ("time_ms", "100 ms"), starts
-            and ends in place of durations, and nested records. Or a folder with such a table of
-            each rank; or texts, with ``pattern``; or what a tool wrote: traces of
-            ``torch.profiler``, dumps of the Flight Recorder, TensorBoard, TraceML, Ray, Dask,
-            Megatron-LM. ``docs/guide/formats.md`` has the table of all of them.
+            and ends in place of durations, and nested records. Times of start-up, set-up, launch,
+            queue or transfer beside a column of computation are the latencies of shares. Or a
+            folder with such a table of each rank; or texts, with ``pattern``; or what a tool wrote:
+            traces of ``torch.profiler``, dumps of the Flight Recorder, TensorBoard, TraceML, Ray,
+            Dask, Megatron-LM. ``docs/guide/formats.md`` has the table of all of them.
         worker: The name of the column of workers, or names with commas that name a worker together;
             by default a usual name.
         duration: The name of the column of times, or names with commas of those that are added up;

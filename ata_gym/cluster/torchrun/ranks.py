@@ -27,6 +27,8 @@ class RankPart(NamedTuple, Generic[Number]):
 
     elapsed: Number
     """The seconds from the round's start until the rank had computed its tasks."""
+    latency: Number
+    """The part of them before the rank's first task, and after its last one."""
     loss: Number
     """The part of the mean loss that its tasks have."""
     leaves: Number
@@ -182,7 +184,7 @@ class Ranks:
         return budget + len(RankPart._fields) * self.size
 
     def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> torch.Tensor:
-        """The times and the part of this rank, in a tensor of B + 9 n float64.
+        """The times and the part of this rank, in a tensor of B + 10 n float64.
 
         It is 0 at the places of other ranks, so that a sum over the ranks has all of them. A
         float32 can hold all numbers.

@@ -61,6 +61,7 @@ class Share:
         """The loaders of which batches were taken."""
         self.orders: list[int] = []
         """The checksum of each ``TaskSampler`` that was asked for batches in this round."""
+        self._first_start: Mark | None = None
         self.start_mark = watch.mark()
         self.computed_mark: Mark | None = None
         """When this rank began to reduce."""
@@ -94,7 +95,7 @@ class Share:
         return self._passes == len(self._timed)
 
     def take(self, loader: Any) -> Generator[Any]:
-        """Yield the batches of this share; each is timed until the next one is asked for.
+        """Yield the batches of this share; each is timed until the next one begins.
 
         A loader with a ``TaskSampler`` gives this rank's samples of the round; samplers around it,
         as in a loader that accelerate has prepared, are taken out, since the allocation decides
@@ -162,7 +163,7 @@ class Share:
 
     @contextmanager
     def timed(self, tasks: int = 1) -> Iterator[None]:
-        """Time the block as ``tasks`` tasks.
+        """Time the block as ``tasks`` tasks, from the end of the last ones on.
 
         It is for loops that find their own samples in place of ``take``.
         """
@@ -186,6 +187,11 @@ class Share:
         # This is the last batch: its backward pass completes the gradient, which is sent meanwhile.
         if self.expects_one_pass and self.had_one_pass and self.done + tasks == self.tasks:
             self._gradients.expect_last()
+        if self._first_start is None:
+            self._first_start = start
+        if self._timed:
+            # what a loop does between two tasks, it does for each task
+            start = self._timed[-1].end
         passes = self._passes
         self._batch_tasks = tasks
         self._tried_tasks = tasks
@@ -291,6 +297,24 @@ class Share:
             for batch in self._timed
             for _ in range(batch.tasks)
         ]
+
+    def latency(self) -> float:
+        """What this rank has spent in the round besides its tasks, in seconds.
+
+        It is the time from the round's start to the first task, and from the end of the last task
+        until the rank began to reduce, or until now. By the rank's own clock, it holds no wait for
+        other ranks, unless the code of the round waits there itself, as in a barrier. Without tasks
+        it is 0. With the task times it adds up to the time until then, less what was lost where
+        ``compute`` began the share anew.
+        """
+        if not self._timed:
+            return 0.0
+        before = self.watch.seconds(self.start_mark, self._first_start)
+        if self.computed_mark is None:
+            until = self.watch.mark()
+        else:
+            until = self.computed_mark
+        return before + self.watch.seconds(self._timed[-1].end, until)
 
     def loss(self) -> float:
         """The part of the mean loss that its tasks have.

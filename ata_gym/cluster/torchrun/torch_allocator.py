@@ -48,14 +48,17 @@ class _Plan(NamedTuple):
 class TorchAllocator:
     """Shares the B tasks of each training step out to the ranks of a process group.
 
-    It learns the speeds of the ranks.
+    It learns the speeds of the ranks: the time of their tasks, and apart from it their latency,
+    which is what a rank spends between the start of ``round`` and its first task, and between its
+    last task and ``share.reduce``, such as a transfer of weights to the device. What belongs to
+    each task is done inside the task, and what waits for other ranks outside the round.
     Training stays synchronous, data parallel and exact: after each round every rank has the mean
     gradient of B tasks, as one process would. There is no coordinator: every rank runs the same
     policy on the same times, which travel with the gradient, and checksums of the allocations are
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 9 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 10 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
     has the running statistics of batch norm of its own samples, and after it their means. The next
@@ -387,6 +390,7 @@ class TorchAllocator:
         loss = share.loss()
         return RankPart(
             elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
+            latency=share.latency(),
             loss=loss,
             leaves=float(self._leaves),
             checksum=self._checksum(shares, complete),
@@ -416,7 +420,9 @@ class TorchAllocator:
         times: dict[Worker, list[float]] = {
             name: worker_times.tolist() for name, worker_times in named_times if len(worker_times)
         }
-        self._allocator.observe(times)
+        latencies = zip(names, parts.latency.tolist(), strict=True)
+        latency = {name: seconds for name, seconds in latencies if name in times}
+        self._allocator.observe(times, latency=latency)
         present = self._allocator.workers
         self._allocator.keep_only(
             [name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves],
@@ -439,6 +445,7 @@ class TorchAllocator:
             communication=communication,
             away={name: _LEFT_REASON for name in names if name not in present},
             loss=float(parts.loss.sum()) * self._factor(parts),
+            latency=latency,
         )
 
     def _checksum(self, shares: Ints, complete: bool) -> int:

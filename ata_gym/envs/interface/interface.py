@@ -8,6 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ata_gym.envs.interface.actions import FORMS, Actions
+from ata_gym.envs.interface.delay import DelayedFeedback, no_feedback
 from ata_gym.envs.interface.worker_features import (
     Features,
     RoundFeatures,
@@ -54,9 +55,11 @@ class Interface:
         reward_unit: The argument of the envs.
         shows_again: Whether the method ``observation`` gives what rows saw last, also where they
             see the feedback of the env.
+        delay: The rounds after which the feedback of a round is shown.
 
     Raises:
-        ValueError: For a name that this env does not have.
+        ValueError: For a name that this env does not have, and for a delay where a step is not a
+            round.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Interface:
         reward_unit: str,
         *,
         shows_again: bool = False,
+        delay: int = 0,
     ) -> None:
         if action is None:
             form = state.forms[0]
@@ -94,6 +98,10 @@ class Interface:
         self._unit = np.ones(state.rows)
         """The unit of the rewards in each row's episode, shape (E,)."""
         self._memory = WorkerMemory.empty(state.rows, state.scenario.pool.n)
+        self._delayed: DelayedFeedback | None = None
+        """The feedback that is not shown yet; None where it is shown after its round."""
+        if delay > 0:
+            self._delayed = DelayedFeedback(state, delay)
         self._keeps_feedback = (
             shows_again or observation != "feedback" or self.form.picks is not None
         )
@@ -119,12 +127,26 @@ class Interface:
         n = scenario.pool.n
         budget = scenario.budget
         if self._kind != "feedback":
-            return space_of(n, in_one_row=self._kind == "flat")
-        space = self._state.observation_space()
+            return space_of(n, self._kind == "flat", scenario.pool.latency is not None)
+        space = self._feedback_space()
         if self.form.picks is not None and "missing" not in space.spaces:
             space["started"] = spaces.Box(0, budget, (n,), np.int64)
             space["missing"] = spaces.Box(0, budget, (1,), np.int64)
         return space
+
+    def _feedback_space(self) -> spaces.Dict:
+        """The space of one row's feedback as it is shown."""
+        space = self._state.observation_space()
+        if self._delayed is not None:
+            scenario = self._state.scenario
+            space["allocation"] = spaces.Box(0, scenario.budget, (scenario.pool.n,), np.int64)
+        return space
+
+    def _no_feedback(self, rows: Mask | slice) -> Feedback:
+        """The feedback that is shown in some rows after their reset."""
+        if self._delayed is None:
+            return self._state.no_feedback(rows)
+        return no_feedback(self._state, rows)
 
     def start_episode(self, rows: Mask | slice) -> None:
         """Start the next episode of some rows."""
@@ -135,21 +157,23 @@ class Interface:
             self.form.picks[rows] = 0
         if self.recorder is not None:
             self.recorder.start_episode(rows)
+        if self._delayed is not None:
+            self._delayed.start_episode(self._no_feedback(rows), rows)
         if self._keeps_feedback:
             self._memory.workers[rows] = 0.0
             feedback = self._kept_feedback()
-            for name, field in self._state.no_feedback(rows).items():
+            for name, field in self._no_feedback(rows).items():
                 feedback[name][rows] = field
 
     def _kept_feedback(self) -> Feedback:
         if not self._last_feedback:
-            self._last_feedback = self._state.no_feedback(slice(None))
+            self._last_feedback = self._no_feedback(slice(None))
         return self._last_feedback
 
     def observation(self, rows: Mask | slice = slice(None)) -> Observation:
         """The observations of some rows after their reset, or again before their next step."""
         if not self._keeps_feedback:
-            return self._state.no_feedback(rows)
+            return self._no_feedback(rows)
         return select_rows(self._agent_observation(self._last_feedback), rows)
 
     def step(self, actions: Actions) -> AgentStep:
@@ -172,6 +196,8 @@ class Interface:
         feedback = result.observation
         if self.recorder is not None:
             self.recorder.end_step(state_actions, ready, feedback, result.info)
+        if self._delayed is not None:
+            feedback = self._delayed.exchange(feedback | {"allocation": state_actions}, ready)
         cost = result.time + price * result.worker_time
         if self._keeps_feedback:
             observation = self._agent_observation(self._remember(feedback, state_actions, ready))
@@ -185,11 +211,13 @@ class Interface:
         Return the last feedback of all rows.
         """
         if self._kind != "feedback":
-            memory = self._memory.with_assigned(state_actions).observe(
+            assigned = feedback.get("allocation", state_actions)
+            memory = self._memory.with_assigned(assigned).observe(
                 feedback["worker"],
                 feedback["duration"],
                 feedback["elapsed"],
             )
+            memory = memory.with_latencies(feedback)
             if ready is not None:
                 memory = choose_rows(ready, memory, self._memory)
             self._memory = memory
@@ -212,7 +240,8 @@ class Interface:
                 feedback["started"] = picks.copy()
                 feedback["missing"] = scenario.budget - picks.sum(axis=1, keepdims=True)
             return feedback
-        round_features = RoundFeatures(scenario.budget, self._state.prices, scenario.horizon)
+        late = scenario.pool.latency is not None
+        round_features = RoundFeatures(scenario.budget, self._state.prices, scenario.horizon, late)
         features = features_of(self._memory, round_features, self._state.round, feedback, picks)
         if self._kind == "workers":
             return features
@@ -263,8 +292,12 @@ class Interface:
             "reward_unit": Within(float(np.finfo(np.float64).tiny), FINITE),
         }
         ranges |= {name: within for name, _, within in declared(self._memory) if within}
-        boxes: Any = self._state.observation_space().spaces.items()
-        return ranges | {f"feedback_{name}": Within(box.low, box.high) for name, box in boxes}
+        boxes: Any = self._feedback_space().spaces.items()
+        return ranges | {
+            f"{kind}_{name}": Within(box.low, box.high)
+            for name, box in boxes
+            for kind in ("feedback", "delayed")
+        }
 
     def checkpoint_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that a checkpoint must hold beside the state of the rows, by name."""
@@ -277,6 +310,8 @@ class Interface:
             memory |= {f"feedback_{name}": part for name, part in self._kept_feedback().items()}
         if self._kind != "feedback":
             memory["workers"] = self._memory.workers
+        if self._delayed is not None:
+            memory |= self._delayed.checkpoint_arrays()
         return memory
 
 

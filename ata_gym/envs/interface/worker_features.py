@@ -61,7 +61,14 @@ WORKER_FEATURES = tuple(name.replace("_", " ") for name in FEATURE._fields)
 ROUND_FEATURES = ("progress", "log workers", "log budget", "log price", "missing")
 """The features of the round, alike for all workers, in the columns after ``WORKER_FEATURES``."""
 WIDTH = len(WORKER_FEATURES) + len(ROUND_FEATURES)
-"""The number of columns."""
+"""The number of columns where workers pay no latency."""
+LATENCY_FEATURES = ("mean latency", "last latency")
+"""The features of a worker in the columns after all others, where workers pay latencies.
+
+The logarithm of 1 + the mean of those that it has paid, in the row's unit of time, and of 1 + the
+last one. A latency that a worker had not yet paid in full when the round ended counts as the time
+until then.
+"""
 LARGEST_FEATURE = 10.0
 """The largest absolute value of a feature."""
 
@@ -95,6 +102,12 @@ class MemoryColumns(NamedTuple):
     """The logarithm of ``level`` over the recent mean before that step."""
     since: int = 12
     """The number of steps since that step."""
+    latencies: int = 13
+    """The number of latencies above 0 that it has paid."""
+    late: int = 14
+    """The time of these latencies."""
+    last_latency: int = 15
+    """The last of them."""
 
 
 MEMORY = MemoryColumns()
@@ -115,6 +128,7 @@ _LARGEST_NUMBERS = {
     MEMORY.assigned: LARGEST_COUNT,
     MEMORY.jump: _LARGEST_LOG,
     MEMORY.since: LARGEST_COUNT,
+    MEMORY.latencies: LARGEST_COUNT,
 }
 _HIGHEST_NUMBERS = tuple(_LARGEST_NUMBERS.get(column, FINITE) for column in MEMORY)
 """The least and the largest number of each column; those that are not named hold times."""
@@ -257,6 +271,12 @@ def _encode(
             out[i, k] = min(max(out[i, k], -LARGEST_FEATURE), LARGEST_FEATURE)
         for k in range(len(round_columns)):
             out[i, len(FEATURE) + k] = round_columns[k]
+        latency_column = len(FEATURE) + len(round_columns)
+        if latency_column < out.shape[1]:
+            mean_latency = memory[i, MEMORY.late] / max(memory[i, MEMORY.latencies], 1.0)
+            last_latency = memory[i, MEMORY.last_latency]
+            out[i, latency_column] = min(math.log1p(mean_latency * scale), LARGEST_FEATURE)
+            out[i, latency_column + 1] = min(math.log1p(last_latency * scale), LARGEST_FEATURE)
 
 
 class WorkerMemory(NamedTuple):
@@ -272,7 +292,7 @@ class WorkerMemory(NamedTuple):
     """
 
     workers: Annotated[Floats, Within(_LOWEST_NUMBERS, _HIGHEST_NUMBERS)]
-    """The numbers of each worker, in the columns of ``MemoryColumns``, shape (E, n, 13)."""
+    """The numbers of each worker, in the columns of ``MemoryColumns``, shape (E, n, 16)."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:
@@ -307,6 +327,24 @@ class WorkerMemory(NamedTuple):
         workers[..., MEMORY.silent] *= ~answered
         return WorkerMemory(workers)
 
+    def with_latencies(self, feedback: Mapping[str, NDArray[Any]]) -> "WorkerMemory":
+        """Add the latencies of a step, apart from the task times; they are signs of life, too.
+
+        Args:
+            feedback: The feedback of the last step, with a row axis; without ``latency``, (E, n),
+                nothing is added.
+        """
+        if "latency" not in feedback:
+            return self
+        latency = feedback["latency"]
+        paid = latency > 0.0
+        workers = self.workers.copy()
+        workers[..., MEMORY.latencies] += paid
+        workers[..., MEMORY.late] += latency
+        workers[..., MEMORY.last_latency][paid] = latency[paid]
+        workers[..., MEMORY.silent] *= ~paid
+        return WorkerMemory(workers)
+
     def with_assigned(self, tasks: NDArray[np.integer[Any]]) -> "WorkerMemory":
         """Remember how many tasks each worker got, shape (E, n).
 
@@ -326,6 +364,8 @@ class RoundFeatures(NamedTuple):
     """The price of one unit of worker time, (E,) where rows may differ."""
     horizon: int | None = None
     """The rounds in an episode; None means no end."""
+    latency: bool = False
+    """Whether the features show latencies (``LATENCY_FEATURES``)."""
 
 
 def present_in(feedback: Mapping[str, NDArray[Any]]) -> Mask | None:
@@ -345,7 +385,7 @@ def features_of(
     feedback: Mapping[str, NDArray[Any]],
     picks: Ints | None = None,
 ) -> Features:
-    """The features, shape (E, n, 20), float32 from -10 to 10.
+    """The features, shape (E, n, 20) or, with latencies, (E, n, 22), float32 from -10 to 10.
 
     They are the same in any unit of time.
 
@@ -398,7 +438,7 @@ def features_of(
     round_columns = np.empty((rows, len(ROUND_FEATURES)))
     for k, column in enumerate(columns):
         round_columns[:, k] = column
-    out = np.empty((rows, n, WIDTH), np.float32)
+    out = np.empty((rows, n, width_of(round_features.latency)), np.float32)
     _encode(
         memory.workers,
         running,
@@ -411,19 +451,26 @@ def features_of(
     return out
 
 
-def space_of(n: int, in_one_row: bool) -> Box:
+def width_of(latency: bool) -> int:
+    """The number of columns of the features, with or without latencies."""
+    return WIDTH + len(LATENCY_FEATURES) * latency
+
+
+def space_of(n: int, in_one_row: bool, latency: bool = False) -> Box:
     """The space of the features of a row of n workers.
 
     Args:
         n: The number of workers.
         in_one_row: Whether the features are as :func:`flat` gives them; else they have shape
-            (n, 20).
+            (n, 20) or, with latencies, (n, 22).
+        latency: Whether the features show latencies.
     """
+    width = width_of(latency)
     shape: tuple[int, ...]
     if in_one_row:
-        shape = (n * len(WORKER_FEATURES) + len(ROUND_FEATURES),)
+        shape = (n * (width - len(ROUND_FEATURES)) + len(ROUND_FEATURES),)
     else:
-        shape = (n, WIDTH)
+        shape = (n, width)
     return Box(-LARGEST_FEATURE, LARGEST_FEATURE, shape, np.float32)
 
 
@@ -431,8 +478,9 @@ def flat(features: Features) -> Features:
     """The features in one row, with the features of the round once at the end.
 
     Args:
-        features: Features of shape (..., n, 20).
+        features: Features of shape (..., n, 20) or, with latencies, (..., n, 22).
     """
-    k = len(WORKER_FEATURES)
-    worker_columns = features[..., :k].reshape(*features.shape[:-2], -1)
-    return np.concatenate([worker_columns, features[..., 0, k:]], axis=-1)
+    of_round = slice(len(WORKER_FEATURES), WIDTH)
+    of_workers = np.delete(features, of_round, axis=-1)
+    worker_columns = of_workers.reshape(*features.shape[:-2], -1)
+    return np.concatenate([worker_columns, features[..., 0, of_round]], axis=-1)

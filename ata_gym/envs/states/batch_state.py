@@ -65,6 +65,8 @@ class BatchState(ABC):
     """The forms of actions, see ``interface.actions``; the first is the default."""
     knows_allocation: ClassVar[bool] = False
     """Whether the tasks of each worker are known before the round begins."""
+    step_is_round: ClassVar[bool] = True
+    """Whether a step is a whole round."""
     _FIELDS = ("keys", "episode", "round", "started", "runtime", "total_worker_time")
     """The attributes that a checkpoint holds."""
 
@@ -85,7 +87,7 @@ class BatchState(ABC):
                 " which are known beforehand in TaskAllocation-v0 alone: play that id, and policies"
                 " made for it",
             )
-        _check_memory(rows, n, results)
+        check_memory(rows, n, results)
         self.scenario = scenario
         self.rows = rows
         self.shows_signals = signals
@@ -373,15 +375,15 @@ def add_busy_time(
     busy_time += elapsed
 
 
-def _check_memory(rows: int, n: int, results: int) -> None:
+def check_memory(rows: int, n: int, results: int, delay: int = 0) -> None:
     """Check that observations and the bounds of their space fit the memory.
 
-    They take some 64 bytes per entry.
+    They take some 64 bytes per entry, and 40 for each round that an observation is late.
 
     Raises:
         ValueError: If they do not fit.
     """
-    needed = 64 * rows * (results + n)
+    needed = (64 + 40 * delay) * rows * (results + n)
     memory = installed_memory()
     if not (memory < math.inf):
         memory = 2.0**36
@@ -389,5 +391,5 @@ def _check_memory(rows: int, n: int, results: int) -> None:
         raise ValueError(
             f"the feedback of {rows} rows with {results} results each needs about"
             f" {needed / 1e9:,.0f} GB of memory, and this machine has {memory / 1e9:,.0f} GB: use a"
-            " smaller budget or fewer rows",
+            f" smaller budget{', a smaller delay' * (delay > 0)} or fewer rows",
         )

@@ -28,6 +28,7 @@ class DispatchState(BatchState):
     """A step leads from one decision to the next result, of which a round needs B."""
 
     forms: ClassVar[tuple[str, ...]] = ("dispatch", "start")
+    step_is_round: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from torch import Tensor, nn
 
 from ata_gym.envs.interface.shares import SCALE
-from ata_gym.envs.interface.worker_features import ROUND_FEATURES, WIDTH, WORKER_FEATURES
+from ata_gym.envs.interface.worker_features import ROUND_FEATURES, WORKER_FEATURES
 from ata_gym.rl.network import WorkersActorCritic, WorkersNet
 
 _MEAN = WORKER_FEATURES.index("log mean")
@@ -39,7 +39,7 @@ class _WorkersNetworks(WorkersActorCritic):
     latent_dim_vf = 1
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        return super().forward(features.reshape(-1, self.n, WIDTH))
+        return super().forward(features.reshape(-1, self.n, self.width))
 
     def forward_actor(self, features: Tensor) -> Tensor:
         return self.forward(features)[0]

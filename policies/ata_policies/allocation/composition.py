@@ -204,7 +204,9 @@ class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
         availability = state.plan.availability
         if isinstance(availability, Availability):
             results = results_of(observation["worker"], self.setting.n)
-            availability = availability.updated(results, FIRST_PAUSE, LONGEST_PAUSE)
+            availability = availability.updated(
+                results, FIRST_PAUSE, LONGEST_PAUSE, self.setting.delay
+            )
             available = availability.available()
         new_belief = self.estimate.updated(state.belief)
         belief, untried = self.memory.recall(new_belief)

@@ -40,6 +40,8 @@ class AllocationPlan(NamedTuple):
     """(E,) how often the whole belief has begun anew."""
     availability: Availability
     """Which workers are there."""
+    awaited: Wholes
+    """(E, n) rounds until it is known what came of each worker's last trial."""
 
 
 class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
@@ -105,7 +107,9 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         no_tasks = np.zeros((rows, self.setting.n), np.int64)
         zeros = np.zeros(rows)
         availability = Availability.full(rows, self.setting.n, FIRST_PAUSE)
-        return AllocationPlan(no_tasks, no_tasks, no_tasks[:, 0], zeros, zeros, zeros, availability)
+        return AllocationPlan(
+            no_tasks, no_tasks, no_tasks[:, 0], zeros, zeros, zeros, availability, no_tasks
+        )
 
     def act(
         self, state: State[DistributionBelief, AllocationPlan], observation: Observation
@@ -121,6 +125,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
             results_of(observation["worker"], self.setting.n),
             FIRST_PAUSE,
             LONGEST_PAUSE,
+            self.setting.delay,
         )
         available = availability.available()
         # neither number falls unless the belief began anew or forgot
@@ -151,6 +156,10 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
             for start in range(0, rows.size, size):
                 self._plan(state, plan, available, probes, draws, rows[start : start + size])
         availability = availability._replace(allocation=plan.allocation)
+        if self.setting.delay > 0:
+            tried = plan.allocation > plan.best
+            awaited = np.where(tried, self.setting.delay, np.maximum(plan.awaited - 1, 0))
+            plan = plan._replace(awaited=awaited)
         return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
 
     def last_action(self, state: State[DistributionBelief, AllocationPlan]) -> Ints:
@@ -174,13 +183,16 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         """Write a plan for rows without results: each available worker counts as never tried."""
         zeros = np.zeros((rows.size, self.setting.n))
         keys = state.round_keys()[rows]
+        # workers whose first results are awaited come last, where there are enough others
+        others = available[rows] & (plan.awaited[rows] == 0)
+        enough = others.sum(axis=1, keepdims=True) >= self.setting.budget
         plan.allocation[rows] = allocate_by_cost(
             zeros,
             zeros,
             self.setting.budget,
             keys,
             zeros == 0.0,
-            available[rows],
+            np.where(enough, others, available[rows]),
         )
         plan.best[rows] = 0
         plan.due[rows] = state.round[rows] + 1
@@ -238,4 +250,5 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         share = np.minimum(1.0, 2.0 * memory / np.maximum(since, 1.0))
         rounds_left = np.where(changes > 0.0, until_change, rounds_left) * share
         reach = np.minimum(plan.reach[rows], memory)
-        return Problem(budget, self._prices, self.weight, rounds_left, reach)
+        awaited = plan.awaited[rows] > 0
+        return Problem(budget, self._prices, self.weight, rounds_left, reach, awaited)

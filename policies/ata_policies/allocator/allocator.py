@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ata_gym.envs.spaces import Allocation, RaceAllocation
-from ata_gym.typing import Ints, Mask, Worker
+from ata_gym.typing import Floats, Ints, Mask, Worker
 from ata_gym.utils.ranges import Tasks, Times, Wholes, WorkerOrNone
 from ata_gym.utils.validation import flag, short
 from ata_policies.allocator.limits import Limits, within
@@ -32,6 +32,10 @@ class AllocatedRound(NamedTuple):
     """(B,) the times of these results."""
     elapsed: Times
     """(n,) how long each worker's cancelled task had run."""
+    has_latency: Mask
+    """Whether the latencies of the last round are known."""
+    latency: Times
+    """(n,) what each worker spent before its first task; all 0 where they are not known."""
     warm_up: Mask
     """(n,) workers whose times in that round do not count."""
     until_known: Wholes
@@ -44,10 +48,12 @@ class Allocator(NamedWorkers):
     It learns from the times of these tasks. It drives the policies of the envs: played over an
     env's times, it gives the same allocations as in the env.
 
-    Times have any unit, the same for all workers. Policies such as "ata" and "thompson" do not know
-    who is away. When a worker leaves, they are made again with ``availability=True`` if they take
-    it. If not, the tasks of workers that have left are handed on, one by one, to the worker that
-    would be the first to finish one task more, as far as the policy knows their mean times.
+    Times have any unit, the same for all workers. What a worker spends once in a round, before its
+    first task, is its latency: tell it apart, or time whole shares (see ``observe``). Policies such
+    as "ata" and "thompson" do not know who is away. When a worker leaves, they are made again with
+    ``availability=True`` if they take it. If not, the tasks of workers that have left are handed
+    on, one by one, to the worker that would be the first to finish one task more, as far as the
+    policy knows their mean times.
 
     Args:
         workers: The number of workers (their names are then 0, 1, ...), or their names: texts or
@@ -144,6 +150,8 @@ class Allocator(NamedWorkers):
                 "duration": current_round.duration,
                 "elapsed": current_round.elapsed,
             }
+            if current_round.has_latency:
+                observation["latency"] = current_round.latency
             if current_round.warm_up.any():
                 observation["warm_up"] = current_round.warm_up
             current_round = current_round._replace(
@@ -164,6 +172,7 @@ class Allocator(NamedWorkers):
         seconds: Mapping[Worker, Iterable[float]],
         cancelled: Mapping[Worker, float] | None = None,
         lost: Collection[Worker] = (),
+        latency: Mapping[Worker, float] | None = None,
     ) -> None:
         """Learn from the round that ``allocate`` began.
 
@@ -178,10 +187,18 @@ class Allocator(NamedWorkers):
             lost: Workers that died or did not answer. The policy may give them tasks in the next
                 round: let them ``leave`` if it must not. They begin their warm-up again, and with a
                 ``warm_up`` none of their results counts, since some may be from after a restart.
+            latency: What each worker spent in the round before its first task began, such as a
+                transfer of the model, a queue, or data that is loaded once; no part of
+                ``seconds`` and ``cancelled``. It is given for each worker that began a task, or for
+                none. In a race, a worker that was cancelled before its first task began has what it
+                had spent by then. If it cannot be measured apart, time the whole share of a worker,
+                from the round's start, and give this time divided by its tasks for each of them.
+                Without both, workers with a latency are taken to be faster than they are.
 
         Raises:
-            ValueError: If there is no round to observe, a name or a time is wrong, or workers
-                cannot have so many results. Nothing has changed then.
+            ValueError: If there is no round to observe, a name or a time is wrong, workers
+                cannot have so many results, or some latencies are given and others are missing.
+                Nothing has changed then.
         """
         current_round = self._round
         if not current_round.shares.any():
@@ -208,10 +225,16 @@ class Allocator(NamedWorkers):
         self._check_counts(counts, current_round.shares, lost_mask, cancelled_mask)
         elapsed = np.zeros(len(counts))
         elapsed[list(ages)] = list(ages.values())
+        latencies = np.zeros(len(counts))
+        if latency is not None:
+            begun = (counts > 0) | (elapsed > 0.0)
+            worked = begun | (current_round.shares > 0)
+            latencies = self._checked_latencies(latency, worked, begun)
+        unfinished = elapsed + latencies
         next_round = current_round._replace(shares=np.zeros_like(current_round.shares))
         until_known = current_round.until_known
         next_round = next_round._replace(
-            until_known=self._warm_up.after_round(until_known, counts > 0, elapsed)
+            until_known=self._warm_up.after_round(until_known, counts > 0, unfinished)
         )
         next_round = self._after_start(next_round, died)
         if not counts.any():
@@ -229,7 +252,9 @@ class Allocator(NamedWorkers):
             worker=worker,
             duration=duration,
             elapsed=elapsed,
-            warm_up=warming & ((counts > 0) | (elapsed > 0.0)),
+            has_latency=np.array(latency is not None),
+            latency=latencies,
+            warm_up=warming & ((counts > 0) | (unfinished > 0.0)),
         )
 
     def _go_on_after(self, action: Ints, observation: Observation, state: State) -> None:
@@ -240,6 +265,10 @@ class Allocator(NamedWorkers):
         self._round = self._round._replace(
             action=action.copy(), worker=worker, duration=duration, elapsed=elapsed
         )
+        if "latency" in observation:
+            self._round = self._round._replace(
+                has_latency=np.array(True), latency=observation["latency"].copy()
+            )
         self._state = state
 
     def _first_round(self, n: int) -> AllocatedRound:
@@ -252,6 +281,8 @@ class Allocator(NamedWorkers):
             no_tasks,
             no_worker,
             np.zeros(self.budget),
+            np.zeros(n),
+            np.array(False),
             np.zeros(n),
             no_tasks > 0,
             np.full(n, self._warm_up.at_start),
@@ -271,6 +302,36 @@ class Allocator(NamedWorkers):
         super()._check_round(round)
         if round.decided:
             self._checked(round.action)
+
+    def _checked_latencies(
+        self, latency: Mapping[Worker, float], worked: Mask, begun: Mask
+    ) -> Floats:
+        """Return the latencies, (n,).
+
+        Args:
+            latency: They, by name.
+            worked: (n,) the workers with tasks, which can have a latency.
+            begun: (n,) the workers that began a task, which must have one.
+
+        Raises:
+            ValueError: If one is no time, missing, or of a worker without tasks.
+        """
+        latencies = np.full(len(worked), np.nan)
+        for name, seconds in _items("latency", latency):
+            latencies[self._place(name)] = checked_seconds(name, seconds, "the latency")
+        idle = ~worked & (latencies > 0.0)
+        if idle.any():
+            raise ValueError(
+                f"worker {self._names[int(np.argmax(idle))]!r} has a latency, and was given no"
+                " tasks: leave it out of latency",
+            )
+        missing = begun & np.isnan(latencies)
+        if missing.any():
+            raise ValueError(
+                f"worker {self._names[int(np.argmax(missing))]!r} has times, and no latency: give"
+                " the latency of each worker that began a task, or of none, and time whole shares",
+            )
+        return np.nan_to_num(latencies)
 
     def _check_counts(self, counts: Ints, shares: Ints, lost: Mask, cancelled: Mask) -> None:
         """Raise a ValueError unless each worker can have so many results, (n,)."""

@@ -57,6 +57,12 @@ class Dispatcher(NamedWorkers):
     ``ata_gym/TaskDispatch-v0`` as ``Allocator`` drives policies of rounds: with an env's times, it
     decides as in the env.
 
+    The time of a task, and its age, count from the moment when ``start`` named its worker until the
+    result is in, as the one who calls it sees them. So they hold what the worker spends before it
+    begins, such as a transfer of the model: this latency belongs to the time of a worker's first
+    task in a round, and is not told apart. (The env shows it beside that task's time, and its
+    policies learn from the sum.)
+
     It takes the arguments of ``Allocator``, except ``start_more``. Of ``limits``, the most is how
     many tasks a worker starts in a round, if it is below B. While a worker has started fewer than
     its least, it starts another one whenever it is idle.

@@ -437,8 +437,13 @@ def _names_in(workers: Any) -> tuple[Worker, ...]:
         raise ValueError(f"workers are no list of names: {error}") from None
 
 
-def checked_seconds(worker: object, seconds: object) -> float:
+def checked_seconds(worker: object, seconds: object, name: str = "a time") -> float:
     """Return the time as a float.
+
+    Args:
+        worker: Whose time it is.
+        seconds: The time.
+        name: What it is called in the error.
 
     Raises:
         ValueError: If it is no finite number of at least 0; the message names the worker.
@@ -447,7 +452,7 @@ def checked_seconds(worker: object, seconds: object) -> float:
     if 0.0 <= number < np.inf:
         return number
     raise ValueError(
-        f"a time of worker {worker!r} must be a finite number of at least 0, not {short(seconds)}",
+        f"{name} of worker {worker!r} must be a finite number of at least 0, not {short(seconds)}",
     )
 
 

@@ -90,10 +90,13 @@ class Availability(NamedTuple):
     A worker is away until it gives all its results again. It is probed after ``pause`` rounds. Each
     probe without a result delays the round until the deadline, so the pause doubles then, up to
     ``longest``. If all workers seem to be away, all count as there.
+
+    Where results are known d rounds late, the answer to a probe is waited for before the next one,
+    and tasks that a worker had got before it was known to be away are no probes.
     """
 
     allocation: Tasks
-    """(E, n) tasks of the last allocation."""
+    """(E, n) tasks of the last allocation; of the round of the results that come next, if known."""
     away: Mask
     """(E, n) whether the worker owes results of the last allocation in which it had a task."""
     pause: Wholes
@@ -107,21 +110,32 @@ class Availability(NamedTuple):
         zeros = np.zeros((rows, n), np.int64)
         return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
 
-    def updated(self, results: Floats | Mask, pause: int, longest: int) -> "Availability":
+    def updated(
+        self, results: Floats | Mask, pause: int, longest: int, delay: int = 0
+    ) -> "Availability":
         """Return the availability after a round.
 
         Args:
             results: (E, n) how many results each worker gave, or whether it gave a sign of life.
             pause: The rounds without tasks at first.
             longest: The rounds without tasks at most.
+            delay: How many rounds later than before the next round results are known.
         """
         owing = results < self.allocation
         returned = (self.allocation > 0) & ~owing
         away = (self.away & ~returned) | owing
         unanswered = self.away & owing
+        if delay > 0:
+            # a probe is answered in the last round of a wait; what is known before is of tasks that
+            # the worker had got before it was known to be away
+            late = unanswered & (self.wait > 1)
+            owing = owing & ~late
+            unanswered = unanswered & ~late
         longer_pauses = np.where(unanswered, np.minimum(2 * self.pause, longest), self.pause)
         pauses = np.where(returned, pause, longer_pauses)
-        wait = np.where(owing, pauses, np.maximum(self.wait - 1, 0))
+        # at 0 a probe is sent, and the next one waits for its answer
+        next_wait = np.where(self.wait > 0, self.wait - 1, delay)
+        wait = np.where(owing, pauses + delay * ~unanswered, next_wait)
         return Availability(self.allocation, away & ~away.all(axis=1, keepdims=True), pauses, wait)
 
     def note_absences(self, absent: Mask, back: Mask) -> "Availability":

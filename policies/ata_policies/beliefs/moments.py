@@ -3,6 +3,7 @@
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import copy, kernel
@@ -261,7 +262,7 @@ class LatencyBelief(NamedTuple):
     counts: Counts
     """(E, n) rounds with a latency of the worker."""
     totals: Times
-    """(E, n) these latencies added up."""
+    """(E, n) these latencies added up, as long as those that were cut short are expected to be."""
     squares: Squares
     """(E, n) their squared deviations from the worker's mean."""
 
@@ -278,8 +279,10 @@ class LatencyBelief(NamedTuple):
         """Return the belief after a round.
 
         Args:
-            latency: (E, n) the latencies of the round.
-            paid: (E, n) which workers have paid theirs in full; the others tell nothing.
+            latency: (E, n) the latencies of the round, or the time until they were cut short.
+            paid: (E, n) which workers have paid theirs in full. One that was cut short at a time
+                t > 0 counts as E[X | X > t], where X is log-normal as far as is known before the
+                round; others tell nothing.
             memory: (E,), or one, how many rounds of a worker count, at least 1. With m rounds the
                 past counts 1 - 1 / m of what it did, as in ``beliefs.distributions``.
 
@@ -290,6 +293,11 @@ class LatencyBelief(NamedTuple):
             >>> belief.mean(), belief.variation()
             (array([[3., 3.]]), array([0.47140452]))
         """
+        cut = ~paid & (latency > 0.0)
+        if cut.any():
+            expected = _expected_beyond(latency, self.mean(), self.variation()[:, None])
+            latency = np.where(cut, expected, latency)
+            paid = paid | cut
         discount = np.broadcast_to(1.0 - 1.0 / np.asarray(memory), len(latency))[:, None]
         counts = discount * self.counts
         totals = discount * self.totals
@@ -347,3 +355,14 @@ class LatencyBelief(NamedTuple):
         """Return the variance of the latencies of a worker, (E,), pooled over the workers."""
         degrees = np.maximum(self.counts - 1.0, 0.0).sum(axis=1)
         return np.asarray(self.squares.sum(axis=1) / np.maximum(degrees, 1.0))
+
+
+def _expected_beyond(time: Floats, mean: Floats, variation: Floats) -> Floats:
+    """Return E[X | X > t] of log-normal X for times t; where X is 0, or always t or less, t."""
+    deviation = np.sqrt(np.log1p(variation**2))
+    known = (mean > 0.0) & (deviation > 0.0) & (time > 0.0)
+    spread = np.where(known, deviation, 1.0)
+    ratio = np.where(known, time, 1.0) / np.where(known, mean, 1.0)
+    place = np.log(ratio) / spread + 0.5 * spread
+    beyond = mean * np.exp(log_ndtr(spread - place) - log_ndtr(-place))
+    return np.maximum(np.where(known, beyond, mean), time)

@@ -171,7 +171,10 @@ class LbBsp(AllocationPolicy[LastRound, LoadPlan]):
         prediction = self.predictor.advance(prediction, sample, signal)
         if isinstance(availability, Availability):
             availability = availability.updated(
-                results_of(observation["worker"], self.setting.n), self.pause, self.longest
+                results_of(observation["worker"], self.setting.n),
+                self.pause,
+                self.longest,
+                self.setting.delay,
             )
         allocation = self.allocate(state._replace(plan=LoadPlan(prediction, availability)))
         if isinstance(availability, Availability):

@@ -62,7 +62,7 @@ class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
     times differ by more than ``tolerance`` times the longer, D tasks move from s to l. If the last
     move went from l to s, D is halved first (to 1 at least) and W doubled (to ``longest`` at most).
     A worker that gave fewer results than it had tasks counts as the slowest. The first allocation
-    is even.
+    is even. Its times are those of whole shares, with the latency, if workers pay one.
 
     Args:
         step: The first D; by default a quarter of an even load, at least 1.
@@ -121,11 +121,13 @@ class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
     ) -> tuple[Ints, State[LastRound, Tuning]]:
         belief = state.belief
         plan = state.plan
-        played = state.round > 1
+        played = state.round > 1 + self.setting.delay
         if "warm_up" in observation:
             # the times of a round are compared: one in which a worker's do not count is left out
             played &= ~observation["warm_up"].any(axis=1)
-        owes = played[:, None] & (belief.tasks < plan.allocation)
+        # where results come late, the observation holds the tasks that they are of
+        allocation = observation.get("allocation", plan.allocation)
+        owes = played[:, None] & (belief.tasks < allocation)
         plan = plan._replace(
             busy=plan.busy + np.where(owes, np.inf, belief.busy),
             rounds=plan.rounds + played,
@@ -185,9 +187,9 @@ class LbBspProfiled(AllocationPolicy[LastRound, ProfilePlan]):
     """LB-BSP for GPU clusters with a profile: minimises the longest max(t_i, a_i + b_i x_i).
 
     The loads x_i are integers within memory limits. A worker's round of x tasks takes t below
-    saturation and a + b x above. The profile is measured in the first rounds, by loads in the
-    proportions 1 to 4, in turn for each worker: each is measured at four sizes, ``repeats`` times
-    each. After that the allocation stays, even where workers change.
+    saturation and a + b x above; a latency is a part of both. The profile is measured in the first
+    rounds, by loads in the proportions 1 to 4, in turn for each worker: each is measured at four
+    sizes, ``repeats`` times each. After that the allocation stays, even where workers change.
 
     Args:
         repeats: How often each of the four sizes is measured.
@@ -221,7 +223,7 @@ class LbBspProfiled(AllocationPolicy[LastRound, ProfilePlan]):
         self, state: State[LastRound, ProfilePlan], observation: Observation
     ) -> tuple[Ints, State[LastRound, ProfilePlan]]:
         belief = state.belief
-        last_round = state.round - 1
+        last_round = state.round - 1 - self.setting.delay
         plan = state.plan
         measuring = (last_round > 0) & (last_round <= _SIZES * self.repeats)
         # the proportions move on by one each round, so that round r measures the size r modulo 4

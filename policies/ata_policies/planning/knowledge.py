@@ -185,13 +185,15 @@ def learn_rows(
 
 
 def _for_age(estimates: Estimates, belief: DistributionBelief) -> Estimates:
-    """Return the estimates of the times after the first tasks of each worker."""
-    slowness, variance = belief.slowness_of_age()
+    """Return the estimates of the times after the first tasks of each worker.
+
+    Evidence stays: what is not known of the fall is alike for all workers of an age.
+    """
+    slowness = belief.slowness_of_age()
     if not slowness.any():
         return estimates
     location = np.where(estimates.evidence > 0.0, estimates.location - slowness, estimates.location)
-    evidence = estimates.evidence / (1.0 + estimates.evidence * variance)
-    return Estimates(location, evidence)
+    return estimates._replace(location=location)
 
 
 def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget: int) -> Candidates:

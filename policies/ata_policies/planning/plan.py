@@ -35,6 +35,8 @@ class Problem(NamedTuple):
     """(E,) for how many rounds things stay as they are."""
     memory: Floats
     """(E,) how many rounds count."""
+    awaited: Mask
+    """(E, n) workers whose last trial is not known yet: they are not tried meanwhile."""
 
 
 def make_plans(
@@ -71,7 +73,7 @@ def make_plans(
         knowledge,
         candidates,
         result,
-        available,
+        available & ~problem.awaited,
         problem.prices,
         problem.rounds_left,
         draws[:, 2:],
@@ -81,7 +83,7 @@ def make_plans(
     pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
     # a search that was cut short goes on in the next round
     pause = np.where(result.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
-    probed = probes & available & (allocation == 0)
+    probed = probes & available & ~problem.awaited & (allocation == 0)
     for e in np.flatnonzero(probed.any(axis=1)):
         pause[e] = 0
         _probe(

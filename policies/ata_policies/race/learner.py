@@ -15,9 +15,11 @@ from ata_policies.beliefs.availability import counted, signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import falling_due, first_of, to_try_again
 from ata_policies.beliefs.distributions.slices import own_sample, sample
-from ata_policies.observations import LONGEST_TIME, Observation
+from ata_policies.beliefs.moments import LatencyBelief
+from ata_policies.observations import LONGEST_TIME, Observation, with_latency_spread
 from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
 from ata_policies.policy import AllocationPolicy, State
+from ata_policies.race.latencies import RaceLatencies
 from ata_policies.race.rates import Rates, learn_rates
 from ata_policies.race.size import Doubt, tries, workers_needed, worth_their_time
 from ata_policies.setting import Setting
@@ -77,11 +79,18 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
     - workers that died in a race and would be among the fastest, so that it is noticed when they
       are back.
 
-    No round waits for any of these. At price 0, of the races within ``tolerance`` of the least
-    round time it takes the one with the least worker time: GTA, the fastest, is hardly faster than
-    the race of the best few workers, and its worker time is far more. But as many workers race as
-    are needed (``workers_needed``), as far as is known by then; and all race while there is
-    ``Doubt``, since a race took far longer than usual. Ours.
+    No round waits for any of these.
+
+    Where workers pay latencies, these are learned apart from the task times (``LatencyBelief``).
+    The race is shared out by the latency and the time per result, workers are ranked by
+    ``time_with_latency`` in the round of least proxy loss, and simulated rounds have log-normal
+    latencies.
+
+    At price 0, of the races within ``tolerance`` of the least round time it takes the one with the
+    least worker time: GTA, the fastest, is hardly faster than the race of the best few workers, and
+    its worker time is far more. But as many workers race as are needed (``workers_needed``), as far
+    as is known by then; and all race while there is ``Doubt``, since a race took far longer than
+    usual. Ours.
 
     Args:
         tolerance: A share of the round time, at least 0; counts only at price 0.
@@ -99,6 +108,7 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
     constants = "tolerance 0.5 %, explore 1/4, 64 replicates, 60,000 simulated tasks"
     assumes = "that the next rounds are like those that the belief counts"
     priced = True
+    uses_latency = True
 
     def __init__(
         self,
@@ -133,23 +143,28 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         self, state: State[DistributionBelief, RacePlan], observation: Observation
     ) -> tuple[Ints, State[DistributionBelief, RacePlan]]:
         plan = state.plan
-        away = (plan.away | plan.racing) & ~signs_of_life(
-            observation["worker"], observation["elapsed"]
+        latency = observation.get("latency", np.zeros_like(observation["elapsed"]))
+        whole = with_latency_spread(
+            observation["worker"], observation["duration"], observation["elapsed"], latency
         )
-        feedback = counted(observation)
+        with_latencies = dict(zip(("duration", "elapsed"), whole, strict=True))
+        away = (plan.away | plan.racing) & ~signs_of_life(observation["worker"], whole[1])
+        feedback = counted(observation | with_latencies)
         rows = np.flatnonzero(self._due(state))
-        untried = state.belief.untried()
+        late = _latencies(state)
+        untried = _untried(state.belief, late)
         plan = plan._replace(away=away & ~(away | untried).all(axis=1, keepdims=True))
         if self.setting.price == 0.0:
             plan = plan._replace(doubt=plan.doubt.updated(*feedback))
         if rows.size:
-            plan = self._planned(state.belief, plan, rows)
+            plan = self._planned(state.belief, late, plan, rows)
         state = state._replace(plan=plan)
-        allocation = self._start(state, untried)
+        allocation = self._start(state, late, untried)
         return allocation, state._replace(plan=plan._replace(racing=allocation > 0))
 
     def allocate(self, state: State[DistributionBelief, RacePlan]) -> Ints:
-        return self._start(state, state.belief.untried())
+        late = _latencies(state)
+        return self._start(state, late, _untried(state.belief, late))
 
     def away(self, state: State[DistributionBelief, RacePlan]) -> Mask:
         return np.asarray(state.plan.away)
@@ -196,7 +211,12 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         )
         return due
 
-    def _start(self, state: State[DistributionBelief, RacePlan], untried: Mask) -> Ints:
+    def _start(
+        self,
+        state: State[DistributionBelief, RacePlan],
+        late: RaceLatencies | None,
+        untried: Mask,
+    ) -> Ints:
         """Share out the tasks of the race, and add the workers that are tried beside it."""
         plan = state.plan
         belief = state.belief
@@ -205,20 +225,31 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         times = np.where(untried | plan.away, np.inf, rates.typical())
         has_race = np.isfinite(times).any(axis=1, keepdims=True)
         # where nobody is known, any finite scores will do: the row has no race
+        scores = np.where(has_race, times, 1.0)
+        keys = state.round_keys()
+        drawn = rates.draw(keys)
+        ranking = times
+        latency = None
+        if late is not None:
+            until = late.until(scores, budget)
+            ranking = late.ranking(times, until)
+            drawn = late.ranking(drawn, until)
+            latency = late.mean
         race = has_race * race_allocation(
-            np.where(has_race, times, 1.0),
+            scores,
             plan.fastest,
             plan.tasks,
             budget,
+            latency,
+            np.where(has_race, ranking, 1.0),
         )
-        slowest = np.max(np.where(race > 0, times, 0.0), axis=1, keepdims=True)
-        keys = state.round_keys()
-        tried = ~untried & (rates.draw(keys) <= slowest)
-        tried |= self._to_try(state, untried, keys) | self._next_fastest(state, times)
+        slowest = np.max(np.where(race > 0, ranking, 0.0), axis=1, keepdims=True)
+        tried = ~untried & (drawn <= slowest)
+        tried |= self._to_try(state, untried, keys) | self._next_fastest(state, ranking)
         tried |= to_try_again(belief, self.setting.price) | (plan.doubt.races > 0)[:, None]
         return np.where((race == 0) & tried, budget, race)
 
-    def _next_fastest(self, state: State[DistributionBelief, RacePlan], times: Floats) -> Mask:
+    def _next_fastest(self, state: State[DistributionBelief, RacePlan], ranking: Floats) -> Mask:
         """Return the m fastest and some of the next fastest, in rounds in which some are due."""
         since = np.maximum(state.belief.since, 1.0)
         m = state.plan.fastest
@@ -228,7 +259,7 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
             np.sqrt(since),
             np.sqrt(since - 1.0),
         )
-        return np.asarray(first_of(times, np.where(extra > 0, m + extra, 0)))
+        return np.asarray(first_of(ranking, np.where(extra > 0, m + extra, 0)))
 
     def _to_try(
         self, state: State[DistributionBelief, RacePlan], untried: Mask, keys: Keys
@@ -253,20 +284,39 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         )
         return np.asarray(first_of(np.where(untried, draws, np.inf), number))
 
-    def _planned(self, belief: DistributionBelief, old_plan: RacePlan, rows: Ints) -> RacePlan:
+    def _planned(
+        self,
+        belief: DistributionBelief,
+        late: RaceLatencies | None,
+        old_plan: RacePlan,
+        rows: Ints,
+    ) -> RacePlan:
         """Return the plan with a race chosen in some rows."""
         plan: RacePlan = map_leaves(np.copy, old_plan)
         price = self.setting.price
         budget = self.setting.budget
         for e in rows.tolist():
             row_belief = belief.take_rows([e])
+            row_late = None
+            if late is not None:
+                row_late = late.take_row(e)
             rates = learn_rates(row_belief.counts, row_belief.busy, plan.shape[[e]])
-            typical = np.where(row_belief.untried() | plan.away[e], np.inf, rates.typical())[0]
+            untried = _untried(row_belief, row_late)
+            typical = np.where(untried | plan.away[e], np.inf, rates.typical())
             known_count = int((typical < np.inf).sum())
+            if row_late is None or known_count == 0:
+                ranking = typical[0]
+            else:
+                ranking = row_late.ranking(typical, row_late.until(typical, budget))[0]
             is_first = row_belief.since[0] <= 1.0
             plan.solved[e] = row_belief.since[0]
             if price == 0.0:
-                least_workers = workers_needed(row_belief, typical, 2.0 * self.tolerance)
+                busy = row_belief.busy
+                if row_late is not None:
+                    busy = busy + row_late.totals
+                least_workers = workers_needed(
+                    row_belief._replace(busy=busy), ranking, 2.0 * self.tolerance
+                )
             else:
                 least_workers = 1
             # nobody to choose, or nobody to leave out
@@ -276,13 +326,13 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
                 plan.stride[e] = 0
             elif is_first and price > 0.0:
                 # one round tells too little for a search
-                plan.fastest[e] = worth_their_time(typical, price)
+                plan.fastest[e] = worth_their_time(ranking, price)
                 plan.tasks[e] = budget + 2 * budget // 5
             else:
                 number = min(
                     known_count, 2 * max(int(plan.fastest[e]), least_workers) + _MORE_CANDIDATES
                 )
-                candidates = np.argsort(typical, kind="stable")[:number]
+                candidates = np.argsort(ranking, kind="stable")[:number]
                 self._choose(
                     plan,
                     e,
@@ -290,6 +340,8 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
                     rates,
                     candidates,
                     least_workers,
+                    row_late,
+                    ranking,
                 )
         return plan
 
@@ -301,6 +353,8 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         rates: Rates,
         candidates: Ints,
         least_workers: int,
+        late: RaceLatencies | None,
+        ranking: Floats,
     ) -> None:
         """Search the race of row ``e`` among its candidates, and write it into the plan."""
         own_times = own_sample(belief, _SLICES)
@@ -310,9 +364,17 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         plan.shape[e, candidates] = shape
         # the own times have the mean of the belief; the factors bring them to the uncertain rates
         typical = rates.typical()[0, candidates]
-        factors = rates.factors()[0, candidates] * (typical / belief.mean()[0])[:, None]
+        times = own_times[0]
+        mean = belief.mean()[0]
+        latency = None
+        if late is not None:
+            latency = late.of(candidates)
+            # of workers that have not yet begun a task, only the latency is known
+            times = np.where(np.isnan(mean)[:, None], typical[:, None], times)
+            mean = np.where(np.isnan(mean), typical, mean)
+        factors = rates.factors()[0, candidates] * (typical / mean)[:, None]
         search = RaceSearch(
-            np.minimum(np.nan_to_num(own_times[0], nan=LONGEST_TIME), LONGEST_TIME),
+            np.minimum(np.nan_to_num(times, nan=LONGEST_TIME), LONGEST_TIME),
             typical,
             self.setting.budget,
             self.setting.price,
@@ -321,6 +383,8 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
             # NaN of extreme times
             factors=np.minimum(np.nan_to_num(factors, nan=1.0), _LARGEST_FACTOR),
             least_workers=least_workers,
+            latency=latency,
+            ranking=ranking[candidates],
         )
         fastest = int(plan.fastest[e])
         stride = int(plan.stride[e]) or STRIDE
@@ -331,6 +395,20 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         plan.fastest[e] = choice.fastest
         plan.tasks[e] = choice.tasks
         plan.stride[e] = choice.stride
+
+
+def _latencies(state: State[DistributionBelief, RacePlan]) -> RaceLatencies | None:
+    """Return what is known of the latencies; None where nobody has paid one."""
+    if isinstance(state.latency, LatencyBelief) and state.latency.totals.any():
+        return RaceLatencies.from_belief(state.latency)
+    return None
+
+
+def _untried(belief: DistributionBelief, late: RaceLatencies | None) -> Mask:
+    """Return the workers that have not yet spent any time in a race, (E, n)."""
+    if late is None:
+        return belief.untried()
+    return belief.untried() & ~late.seen
 
 
 @kernel("(s)->()")

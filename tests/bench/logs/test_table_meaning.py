@@ -583,3 +583,53 @@ def test_steps_that_are_no_whole_numbers_are_refused_and_whole_floats_are_read(t
     assert read(floats, tmp_path).steps[:2] == ["0", "1"]
     halves = table.with_columns(pl.col("step") / 2)
     assert "each round must be an integer; data row 5 has '0.5'" in refusal(halves, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["startup_ms", "queue_ms", "latency (ms)", "transfer_time_ms"])
+def test_a_time_before_the_first_task_is_the_latency_of_a_share(name, tmp_path):
+    work = own_times()
+    latency = 0.05 * own_times(seed=1, slow=2)
+    table = long_table(work).rename({"seconds": "compute_s"})
+    frame = table.with_columns(pl.Series(name, 1e3 * latency.ravel()))
+    log = read(shuffled(frame), tmp_path)
+    np.testing.assert_allclose(log.latency, latency)
+    np.testing.assert_allclose(log.seconds, work + latency)
+    np.testing.assert_allclose(log.work, work)
+    assert log.part(slice(3)).latency.shape == (3, 4)
+    assert any(remark.startswith(f"{name} counts as the latency") for remark in log.remarks)
+    # the columns that the caller names are those that count
+    named = read(frame, tmp_path, duration="compute_s")
+    assert named.latency is None
+    np.testing.assert_allclose(named.seconds, work)
+
+
+def test_whether_a_whole_holds_the_latency_is_asked_for(tmp_path):
+    work = own_times()
+    table = long_table(work).rename({"seconds": "step_time_s"})
+    frame = table.with_columns(startup_s=pl.Series(0.05 * own_times(seed=1).ravel()))
+    assert "could be step_time_s or startup_s" in refusal(frame, tmp_path)
+    log = read(frame, tmp_path, duration="step_time_s,startup_s")
+    np.testing.assert_allclose(log.latency, 0.05 * own_times(seed=1))
+    assert read(frame, tmp_path, duration="step_time_s").latency is None
+
+
+def test_parts_that_each_wait_in_a_queue_have_no_latency_of_a_share(tmp_path):
+    """Two rows for each worker and step: what is paid for each is a part of its time."""
+    work = own_times()
+    table = long_table(work).rename({"seconds": "compute_s"}).with_columns(queue_s=pl.lit(0.02))
+    second = table.with_columns(pl.col("compute_s") * 1.1, op=pl.lit("backward"))
+    frame = pl.concat([table.with_columns(op=pl.lit("forward")), second])
+    log = read(frame, tmp_path, where={"op": ["forward", "backward"]})
+    assert log.latency is None
+    np.testing.assert_allclose(log.seconds, 2.1 * work + 0.04)
+
+
+def test_the_latency_is_a_part_of_the_sum_that_is_proposed(tmp_path):
+    halves = 0.5 * own_times()
+    table = long_table(halves).rename({"seconds": "forward_s"})
+    frame = table.with_columns(backward_s=pl.col("forward_s"), startup_s=pl.lit(0.02))
+    sentence = refusal(frame, tmp_path)
+    assert "forward_s,backward_s,startup_s adds these up" in sentence
+    log = read(frame, tmp_path, duration="forward_s,backward_s,startup_s")
+    np.testing.assert_allclose(log.latency, 0.02)
+    np.testing.assert_allclose(log.work, own_times())

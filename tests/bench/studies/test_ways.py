@@ -10,7 +10,8 @@ import pytest
 
 from ata_gym import bench
 from ata_gym.bench.logs import Log
-from ata_gym.bench.studies.what_if import study, ways
+from ata_gym.bench.studies.what_if import study, waiting, ways
+from ata_gym.bench.studies.what_if.fixed_costs import with_fixed_costs
 from ata_gym.bench.studies.what_if.ways import played_steps, remarks_on_parts, simple_ways
 from ata_gym.theory.allocation.hindsight_split import best_split
 from ata_policies import Allocator
@@ -207,3 +208,112 @@ def test_each_bar_ends_with_the_steps_that_are_played(monkeypatch):
     call()
     others = {"race": PART // 2, "dispatch": PART // 16}
     assert totals == shown == {"distribution-learner": PART, "uta": PART, **others}
+
+
+def late_log(steps=40, seed=0):
+    """Even shares of three equal workers, one of which pays a long latency in each step."""
+    rng = np.random.default_rng(seed)
+    work = rng.gamma(200.0, 0.02, (steps, 3))
+    latency = np.array([0.1, 0.2, 4.0]) * rng.gamma(200.0, 0.005, (steps, 3))
+    return replace(log_of(work + latency, "late"), latency=latency)
+
+
+def test_a_latency_is_paid_once_by_who_has_tasks_in_every_way():
+    log = late_log()
+    budget = 24
+    times = ways.task_times(log, budget)
+    np.testing.assert_allclose(times, log.work * 3 / budget)
+    way = {one.name: one for one in simple_ways(log, times, budget)}
+    np.testing.assert_allclose(way["as it is"].round_times, log.seconds.max(axis=1))
+    split = best_split(times, budget, log.latency)
+    late = split * times + (split > 0) * log.latency
+    np.testing.assert_allclose(way["best fixed split"].round_times, late.max(axis=1))
+    # the split that takes the latency for work is worse
+    blind = best_split(log.seconds * 3 / budget, budget)
+    blind_times = (blind * times + (blind > 0) * log.latency).max(axis=1)
+    assert way["best fixed split"].round_times.mean() < 0.97 * blind_times.mean()
+    # without the late worker, the others have half of the work more, and pay what they paid
+    pair = 1.5 * log.work[:, :2] + log.latency[:, :2]
+    np.testing.assert_allclose(way["without w2"].round_times, pair.max(axis=1))
+
+
+@pytest.mark.parametrize("policy", ["default", "race", "dispatch"])
+def test_a_policy_pays_the_latencies_of_the_log(policy):
+    log = late_log()
+    budget = 24
+    times = ways.task_times(log, budget)
+    way, _ = ways.played(policy, times, budget, latency=log.latency)
+    way_without, _ = ways.played(policy, times, budget)
+    best = simple_ways(log, times, budget)[1].round_times
+    assert way.round_times[10:].mean() < 1.06 * best[10:].mean()
+    assert way.round_times.mean() > 1.1 * way_without.round_times.mean()
+
+
+def test_a_perfect_split_is_the_least_over_all_splits_in_parts_of_tasks():
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        log = late_log(2, int(rng.integers(1_000)))
+        ends = waiting._perfect(log, 24)
+        times = ways.task_times(log, 24)
+        for end, task, late in zip(ends, times, log.latency, strict=True):
+            assert np.sum(np.maximum(end - late, 0.0) / task) == pytest.approx(24.0)
+
+
+def test_the_answer_uses_the_latency_and_the_state_holds_it(tmp_path):
+    log = late_log()
+    results = bench.what_if(log, policies="default", without="race,dispatch", out=tmp_path)
+    saved = results.table().filter(quantity="saved")
+    default = saved.filter(policy="distribution-learner")["mean"].item()
+    fixed = saved.filter(policy="best fixed split")["mean"].item()
+    assert 0.1 < fixed - 0.05 < default < fixed + 0.05
+    shares = Allocator(log.workers, 24, prior=tmp_path / "state.json").allocate()
+    assert shares["w2"] < shares["w0"]
+
+
+def test_a_worker_that_only_pays_latencies_is_refused():
+    log = late_log()
+    only = replace(log, latency=np.where(np.arange(3) == 1, log.seconds, log.latency))
+    with pytest.raises(ValueError, match="the times of worker w1 are all 0"):
+        bench.what_if(only, policies="default")
+
+
+def sized_log(tasks, cost, seed=0):
+    rng = np.random.default_rng(seed)
+    seconds = cost + tasks * 0.2 * rng.gamma(100.0, 0.01, tasks.shape)
+    return Log("sizes", ["a", "b", "c"], seconds, tasks)
+
+
+def test_shares_of_different_sizes_show_a_fixed_cost_where_there_is_one():
+    rng = np.random.default_rng(5)
+    tasks = rng.integers(2, 12, (60, 3)).astype(float)
+    covered = 0
+    for seed in range(100):
+        log = with_fixed_costs(sized_log(tasks, np.array([0.0, 0.5, 2.0]), seed))
+        assert log.latency[:, 1:].min() > 0.3
+        covered += log.latency[:, 0].max() == 0.0
+    assert covered >= 95
+    assert "a fixed cost of b: 0." in log.remarks[0]
+    np.testing.assert_allclose(log.latency[0], [0.0, 0.5, 2.0], atol=0.1)
+    none = with_fixed_costs(sized_log(tasks, np.zeros(3)))
+    assert none.latency is None
+    assert none.remarks[0].startswith("Shares of different sizes show no fixed cost")
+
+
+def test_sizes_that_follow_the_speeds_show_no_fixed_cost():
+    """A worker that is slow for some time, and has fewer tasks then: 8 tasks in 8, 3 tasks in 6."""
+    slow = (np.arange(60) // 10 % 2 == 1)[:, None]
+    tasks = np.where(slow, 3.0, 8.0) * np.ones((60, 3))
+    log = sized_log(tasks, np.zeros(3))
+    log = with_fixed_costs(replace(log, seconds=log.seconds * np.where(slow, 2.0, 1.0)))
+    assert log.latency is None
+    assert "cannot say whether shares have a fixed cost" in log.remarks[0]
+
+
+def test_the_answer_uses_a_fixed_cost_that_the_sizes_show():
+    tasks = np.random.default_rng(1).integers(4, 9, (40, 3)).astype(float)
+    results = bench.what_if(
+        sized_log(tasks, np.array([0.0, 0.0, 3.0])), policies="uta", without="race,dispatch"
+    )
+    assert results.remarks[0].startswith("Shares of different sizes show a fixed cost of c")
+    equal = log_of(np.ones((20, 3)))
+    assert with_fixed_costs(equal) is equal

@@ -90,9 +90,7 @@ def with_names(names, state, rounds):
     if state is not None:
         allocator.load_state_dict(state)
     seconds = {"a": 4.0, "b": 1.0, "c": 2.0, "d": 1.0}[name]  # whatever else the machine does
-    watch = SimpleNamespace(mark=lambda: 0.0, seconds=lambda _start, _end: seconds)
-    with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch):
-        play(allocator, rounds)
+    play_by_a_clock(allocator, rounds, seconds)
     return allocator.last.tasks, allocator.rounds, allocator.state_dict()
 
 
@@ -105,6 +103,95 @@ def test_beliefs_follow_the_name_through_a_restart_with_other_ranks():
     assert (rounds, tasks) == (6, {"b": 7, "a": 2})
     tasks, rounds, _ = on_ranks(3, with_names, "dba", state, 3)[0]
     assert (rounds, tasks) == (8, {"a": 1, "b": 4, "d": 4})
+
+
+def play_by_a_clock(allocator, rounds, seconds, *, before=0.0, after=0.0, first=0.0):
+    """The round times of this rank by a clock that tasks and what is before and after them move.
+
+    The first task takes longer.
+    """
+    clock = [0.0]
+    times = []
+    watch = SimpleNamespace(mark=lambda: clock[0], seconds=lambda start, end: end - start)
+    with mock.patch.object(torch_allocator, "Stopwatch", return_value=watch):
+        for _ in range(rounds):
+            start = clock[0]
+            with allocator.round(NOTHING) as share:
+                if share.tasks:
+                    clock[0] += before
+                for _ in range(share.tasks):
+                    with share.timed():
+                        clock[0] += seconds + first
+                        first = 0.0
+                        backward(share)
+                if share.tasks:
+                    clock[0] += after
+                share.reduce()
+            times.append(clock[0] - start)
+    return times
+
+
+STARTS = (0.03, 0.0, 0.012)
+TASKS = (0.002, 0.004, 0.003)
+
+
+def with_start_up_costs(policy, rounds):
+    rank = dist.get_rank()
+    allocator = TorchAllocator(24, policy, name="abc"[rank])
+    start = STARTS[rank]
+    times = play_by_a_clock(
+        allocator, rounds, TASKS[rank], before=0.75 * start, after=0.25 * start, first=1.0
+    )
+    return times, allocator.last
+
+
+@pytest.mark.parametrize("policy", ["default", "certainty-equivalence"])
+def test_ranks_with_a_start_up_cost_and_a_slow_first_task_soon_have_the_best_split(policy):
+    answers = on_ranks(3, with_start_up_costs, policy, 40)
+    splits = [(a, b, 24 - a - b) for a in range(25) for b in range(25 - a)]
+    best = min(
+        max((c + x * a) for c, a, x in zip(STARTS, TASKS, split, strict=True) if x)
+        for split in splits
+    )
+    steps = [max(ranks) for ranks in zip(*(times for times, _ in answers), strict=True)]
+    # each rank has had its slow task and its warm-up by then
+    assert sum(steps[10:]) <= 1.05 * 30 * best
+    record = answers[0][1]
+    assert record.latency == pytest.approx(
+        {name: c for name, c in zip("abc", STARTS, strict=True) if record.tasks[name]}, abs=1e-6
+    )
+    for name, task in zip("abc", TASKS, strict=True):
+        assert record.seconds.get(name, ()) == pytest.approx([task] * record.tasks[name])
+    assert record.busy[record.waited_for] == pytest.approx(steps[-1])
+
+
+@pytest.mark.usefixtures("alone")
+def test_latency_and_task_times_of_a_share_are_all_of_its_time():
+    clock = [0.0]
+
+    def work(seconds):
+        clock[0] += seconds
+
+    allocator = TorchAllocator(3, "uta", name="a", warm_up=0)
+    watch = SimpleNamespace(mark=lambda: clock[0], seconds=lambda start, end: end - start)
+    patch = mock.patch.object(torch_allocator, "Stopwatch", return_value=watch)
+    with patch, allocator.round(NOTHING) as share:
+        assert share.latency() == 0.0
+        work(4.0)
+        with share.timed():
+            work(1.0)
+            backward(share)
+        work(0.5)  # what is done between two tasks is done for each task
+        with share.timed(2):
+            work(2.0)
+            backward(share)
+        assert share.latency() == 4.0
+        work(8.0)
+        reduce = share._reduce
+        share._reduce = lambda: (work(100.0), reduce())  # others are waited for
+        share.reduce()
+    assert allocator.last.seconds == {"a": (1.0, 1.25, 1.25)}
+    assert allocator.last.latency == {"a": 12.0}
 
 
 def one_round_by_a_clock(ends):

@@ -14,6 +14,7 @@ from ata_gym.changes import Redraw, Spot
 from ata_gym.envs.interface.worker_features import (
     FEATURE,
     LARGEST_FEATURE,
+    LATENCY_FEATURES,
     MEMORY,
     ROUND_FEATURES,
     WORKER_FEATURES,
@@ -22,7 +23,7 @@ from ata_gym.envs.interface.worker_features import (
     features_of,
     flat,
 )
-from ata_gym.pools import PoolDistribution, deterministic
+from ata_gym.pools import PoolDistribution, deterministic, exponential
 from ata_gym.scenarios import Scenario
 from tests.envs.playing import (
     ALLOCATION,
@@ -169,6 +170,7 @@ def test_a_policy_computes_the_features_of_the_env(env_id: str, scenario_name: s
             scenario.budget,
             scenario.price if drawn is None else drawn,
             scenario.horizon,
+            scenario.pool.latency is not None,
         )
         features_of_policy = features_of(memory, of_round, rounds, observation)
         assert same(features_of_policy, features_of_env)
@@ -179,9 +181,53 @@ def test_a_policy_computes_the_features_of_the_env(env_id: str, scenario_name: s
         )
         results = observation["worker"], observation["duration"]
         memory = memory.with_assigned(act).observe(*results, observation["elapsed"])
+        memory = memory.with_latencies(observation)
         rounds += info.get("round_over", ~over)
         rounds[over] = 0
         memory.workers[over] = 0.0
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_features_show_latencies_apart_from_task_times_in_any_unit(env_id: str) -> None:
+    shown = {}
+    for unit in (1.0, 2.0**20, 1e-6):
+        pool = exponential(unit * np.array([1.0, 2.0, 4.0])).with_latency(
+            exponential(unit * np.array([3.0, 20.0, 0.5]))
+        )
+        scenario = Scenario(pool, 4, None)
+        seen, feedback = (
+            single(env_id, scenario, observation=name) for name in ("workers", "feedback")
+        )
+        steps = [(seen.reset(seed=4)[0], feedback.reset(seed=4)[0])]
+        act = np.array({ALLOCATION: [2, 1, 1], RACE: [4, 4, 4], DISPATCH: [1, 1, 1]}[env_id])
+        steps += [tuple(env.step(act)[0] for env in (seen, feedback)) for _ in range(20)]
+        shown[unit] = np.array([features_of_env for features_of_env, _ in steps])
+        latency = np.array([observation["latency"] for _, observation in steps])
+        by_worker = [paid[paid > 0.0] for paid in latency.T]
+        # the unit of time: the mean logarithm of the time per result
+        busy = np.zeros(3)
+        counts = np.zeros(3)
+        for _, observation in steps:
+            worker = observation["worker"][observation["worker"] >= 0]
+            np.add.at(busy, worker, observation["duration"][: len(worker)])
+            np.add.at(counts, worker, 1)
+            busy += observation["elapsed"]
+        log_mean = np.log(busy / np.maximum(counts, 1))[busy > 0]
+        paid = np.array([[times.mean(), times[-1]] for times in by_worker])
+        expected = np.log1p(paid / np.exp(log_mean.mean()))
+        np.testing.assert_allclose(shown[unit][-1][:, -2:], expected, rtol=1e-5)
+    assert shown[1.0].shape[-1] == len(COLUMN) + len(LATENCY_FEATURES)
+    assert same(shown[1.0], shown[2.0**20])
+    np.testing.assert_allclose(shown[1.0], shown[1e-6], rtol=1e-4, atol=1e-5)
+
+
+def test_a_worker_that_only_paid_its_latency_is_available() -> None:
+    pool = deterministic([1.0, 1.0]).with_latency([0.0, 50.0])
+    env = single(RACE, Scenario(pool, 2, 3), observation="workers")
+    env.reset(seed=0)
+    features_of_env = env.step(np.array([2, 2]))[0]
+    assert features_of_env[:, COLUMN["available"]].tolist() == [1.0, 1.0]
+    assert features_of_env[1, -2:] == pytest.approx(np.log1p([2.0, 2.0]))
 
 
 def test_who_runs_a_task_is_available_and_who_is_away_is_not() -> None:

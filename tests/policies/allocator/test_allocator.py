@@ -89,6 +89,31 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({}, {"lost": ["x"]}, "there is no worker 'x'"),
     ({}, {"lost": "abc"}, "lost must be a list of workers, not 'abc'"),
     ({}, {"lost": [np.zeros(2)]}, "there is no worker array([0., 0.])"),
+    *(
+        (
+            times_of({"a": 2, "b": 2, "c": 2}),
+            {"latency": {"a": 1.0, "b": bad, "c": 0.0}},
+            f"the latency of worker 'b' must be a finite number of at least 0, not {text}",
+        )
+        for bad, text in ((-1.0, "-1.0"), (math.nan, "nan"), (math.inf, "inf"), ("1", "'1'"))
+    ),
+    (
+        times_of({"a": 2, "b": 2, "c": 2}),
+        {"latency": [1.0]},
+        "latency must be a dict by worker, not [1.0]",
+    ),
+    (times_of({"a": 2, "b": 2, "c": 2}), {"latency": {"z": 1.0}}, "there is no worker 'z'"),
+    (
+        times_of({"a": 2, "b": 2, "c": 2}),
+        {"latency": {"a": 1.0, "c": 1.0}},
+        "worker 'b' has times, and no latency: give the latency of each worker that began a task,"
+        " or of none",
+    ),
+    (
+        times_of({"a": 2, "b": 2}),
+        {"cancelled": {"c": 1.0}, "latency": {"a": 1.0, "b": 1.0}},
+        "worker 'c' has times, and no latency",
+    ),
 ]
 COUNTS: list[tuple[bool, dict[str, int], dict[str, float], str]] = [
     (False, {"a": 3, "b": 2, "c": 2}, {}, wrong("a", 3, 2)),
@@ -140,6 +165,48 @@ def test_a_round_is_allocated_then_observed_once_and_tells_what_was_expected() -
         allocator.observe(times)
     allocator.allocate()
     assert allocator.expected_times() == {"a": 1.5, "b": 4.0}
+
+
+def test_a_worker_without_tasks_has_no_latency() -> None:
+    allocator = Allocator(["a", "b"], 2, limits={"b": (0, 0)})
+    assert allocator.allocate() == {"a": 2, "b": 0}
+    said = refused(allocator, lambda one: one.observe({"a": [1.0, 1.0]}, latency={"a": 1, "b": 2}))
+    assert said == "worker 'b' has a latency, and was given no tasks: leave it out of latency"
+    allocator.observe({"a": [1.0, 1.0]}, latency={"a": 1, "b": 0})
+
+
+def latency_means(allocator: Allocator) -> Any:
+    allocator.allocate()
+    latency = allocator._state.latency
+    return (latency.totals / latency.counts)[0].tolist()
+
+
+def test_latencies_are_learned_apart_from_task_times_and_only_where_they_are_known() -> None:
+    allocator = Allocator(["a", "b"], 10, policy="certainty-equivalence")
+    seconds = {"a": 1.0, "b": 2.0}
+    latency = {"a": 9.0, "b": 1.0}
+
+    def observe(latency: dict[str, float] | None) -> None:
+        shares = allocator.allocate()
+        times = {name: [seconds[name]] * tasks for name, tasks in shares.items()}
+        allocator.observe(times, latency=latency)
+
+    observe(latency)
+    assert latency_means(allocator) == [9.0, 1.0]
+    # 9 + 4 and 1 + 12: without latencies it would be 7 and 3
+    assert allocator.allocate() == {"a": 4, "b": 6}
+    assert allocator.expected_times() == seconds
+    observe(None)  # it is no latency of 0
+    assert latency_means(allocator) == [9.0, 1.0]
+    observe({"a": 5.0, "b": 1.0})
+    assert latency_means(allocator) == [7.0, 1.0]
+
+
+def test_the_latencies_of_a_warm_up_are_not_learned() -> None:
+    allocator = Allocator(["a", "b"], 10, policy="certainty-equivalence", warm_up=1)
+    for late in (1000.0, 2.0):
+        allocator.observe(times_of(allocator.allocate()), latency={"a": late, "b": late})
+    assert latency_means(allocator) == [2.0, 2.0]
 
 
 def test_tasks_of_who_is_lost_or_leaves_may_be_done_by_others_or_by_nobody() -> None:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.changes import Spot, Switch, Walk
-from ata_gym.pools import shifted_exponential, trace
+from ata_gym.changes import Congestion, Spot, Switch, Walk
+from ata_gym.pools import log_normal, shifted_exponential, trace
 from ata_gym.utils.trees import difference
 from ata_policies import Allocator, Clock, Dispatcher
 from ata_policies.allocator.state import sealed, widened
@@ -30,6 +30,7 @@ BUDGET = 6
 ROUNDS = 40
 POOL = shifted_exponential(np.arange(1.0, N + 1), np.arange(1.0, N + 1))
 KINDS = {name: ata_policies.load(name) for name in ata_policies.names()}
+LATE = POOL.with_latency(log_normal(np.log([3.0, 8.0, 0.5, 2.0]), 0.5))
 BY_ROUND = [
     "thompson",
     "restarting-beta",
@@ -46,6 +47,12 @@ CHANGES: dict[str, list[Any]] = {
     "changing": [Switch(every=9), Walk(0.1, 0.7)],
     "dying": [Spot(leaves=0.05, returns=0.3, deadline=0.5)],
 }
+CONGESTED = Congestion(5.0, starts=0.1, ends=0.3, rack=2)
+
+
+def with_latency(changes: list[Any]) -> dict[str, Any]:
+    """The arguments of an env whose workers pay a latency, beside these changes."""
+    return {"pool": LATE, "changes": [*changes, CONGESTED]}
 
 
 def told(observation: dict[str, Any]) -> tuple[dict[int, list[float]], dict[int, float]]:
@@ -81,15 +88,21 @@ def allocator_of(name: str, env: Any, seed: int) -> Allocator:
         return Allocator(N, BUDGET, ata_policies.make(name, env, seed), start_more=race)
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(("changes", "price"), [("steady", 0.0), ("changing", 0.3), ("dying", 0.0)])
 @pytest.mark.parametrize("name", BY_ROUND)
-def test_the_allocations_are_those_of_the_env(name: str, changes: str, price: float) -> None:
+def test_the_allocations_are_those_of_the_env(
+    name: str, changes: str, price: float, late: bool
+) -> None:
     arguments: dict[str, Any] = {
+        "pool": POOL,
         "changes": CHANGES[changes],
         "price": price,
         "horizon": 100 if price else None,
     }
-    env = gym.make(KINDS[name].env_id, pool=POOL, budget=BUDGET, **arguments)
+    if late:
+        arguments |= with_latency(CHANGES[changes])
+    env = gym.make(KINDS[name].env_id, budget=BUDGET, **arguments)
     race = "Race" in KINDS[name].env_id
     allocator = allocator_of(name, env, seed=5)
     deaths = 0
@@ -106,8 +119,14 @@ def test_the_allocations_are_those_of_the_env(name: str, changes: str, price: fl
             if changes == "dying" and (info["lost"] or not race or i not in cancelled)
         ]
         deaths += len(lost) > 0
-        allocator.observe(seconds, cancelled, lost)
+        latency = None
+        if late:
+            latency = dict(enumerate(observation["latency"].tolist()))
+        allocator.observe(seconds, cancelled, lost, latency)
     assert deaths > 0 or changes != "dying"
+    expected = policy.predict(observation, state)[1]
+    allocator.allocate()
+    assert difference(expected, allocator._state) is None or changes == "dying"
 
 
 @pytest.mark.parametrize(
@@ -166,6 +185,32 @@ def test_the_decisions_are_those_of_the_env(name: str, changes: str, price: floa
     after = policy.predict(observation, state)[1]
     dispatcher.start()
     assert difference(after, dispatcher._state) is None or dying
+
+
+@pytest.mark.parametrize("name", BY_RESULT[:-1])
+def test_a_dispatcher_takes_the_latency_as_a_part_of_the_time_of_a_start(name: str) -> None:
+    """The times are halves, so that sums have no rounding."""
+    times = np.random.default_rng(0).integers(2, 12, (N, 200)) / 2.0
+    pool = trace(list(times), latency=[4.0, 2.5, 0.0, 9.0])
+    env = gym.make(KINDS[name].env_id, pool=pool, budget=BUDGET)
+    policy = ata_policies.make(name, env, seed=3)
+    dispatcher = Dispatcher(N, BUDGET, name, seed=3)
+    observation, _ = env.reset(seed=3)
+    state = None
+    paid = 0
+    for _ in range(30 * BUDGET):
+        action, state = policy.predict(observation, state)
+        starts = (action > 0) & (observation["running"] == 0)
+        if not (starts | (observation["running"] > 0)).any():
+            starts = np.ones(N, np.bool_)
+        assert dispatcher.start() == tuple(np.flatnonzero(starts).tolist())
+        observation, *_, info = env.step(action)
+        worker = observation["worker"].item()
+        latency = observation["latency"][worker]
+        paid += latency > 0.0
+        over = dispatcher.finished(worker, observation["duration"].item() + latency)
+        assert over == info["round_over"]
+    assert paid > 0
 
 
 IDS = ["ata_gym/TaskAllocation-v0", "ata_gym/TaskRace-v0", "ata_gym/TaskDispatch-v0"]
@@ -242,10 +287,11 @@ def test_what_is_refused() -> None:
         Clock(env, seed=-1)
 
 
+@pytest.mark.parametrize("pool", [POOL, LATE])
 @pytest.mark.parametrize("env_id", IDS[:2])
 @pytest.mark.parametrize("rounds", [0, 1, 25])
-def test_an_allocator_goes_on_where_a_clock_is(env_id: str, rounds: int) -> None:
-    clock = Clock(gym.make(env_id, pool=POOL, budget=5, price=0.2), seed=7)
+def test_an_allocator_goes_on_where_a_clock_is(env_id: str, rounds: int, pool: Any) -> None:
+    clock = Clock(gym.make(env_id, pool=pool, budget=5, price=0.2), seed=7)
     for _ in range(rounds):
         clock.tick()
     names = [f"gpu{i}" for i in range(N)]
@@ -313,7 +359,8 @@ def play(loop: Any, steps: int) -> list[Any]:
                 for i, name in enumerate(names)
             }
             short = [name for i, name in enumerate(names) if done.count(i) < shares[name]]
-            loop.observe(seconds, dict.fromkeys(short, 0.5))
+            latency = {name: 0.25 * (i + 1) for i, name in enumerate(names) if shares[name]}
+            loop.observe(seconds, dict.fromkeys(short, 0.5), latency=latency)
         elif isinstance(loop, Dispatcher):
             said.append(loop.start())
             loop.finished(loop.running[step % len(loop.running)], 1.0 + step % 3)

@@ -63,7 +63,8 @@ def play_round(loop: Any, workers: Workers, lost: int | None = None) -> Any:
     seconds = {i: [workers.time(i, j) for j in range(done.count(i))] for i in shares}
     short = [i for i in shares if done.count(i) < shares[i] and i != lost]
     cancelled = {i: workers.time(i, 0) / 2 for i in short}
-    loop.observe(seconds, cancelled, [] if lost is None else [lost])
+    latency = {i: workers.time(i, 0) for i in shares if shares[i] and i != lost}
+    loop.observe(seconds, cancelled, [] if lost is None else [lost], latency)
     # after the warm-up, a cancelled task tells something of its worker, too
     workers.answered(set(done) | {i for i in short if workers.rounds[i] == WARM_UP})
     if lost is not None:

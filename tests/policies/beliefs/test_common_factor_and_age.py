@@ -143,9 +143,8 @@ def test_a_worker_known_from_its_first_tasks_counts_as_fast_as_the_others_became
         slow = np.where(k - busy < 4, 10.0, 1.0)
         time = MEANS[busy] * slow * rng.gamma(25.0, 1 / 25.0, busy.size)
         belief = belief.observe(busy[None], time[None], np.zeros((1, WORKERS)))
-    slowness, variance = belief.slowness_of_age()
+    slowness = belief.slowness_of_age()
     assert slowness[0, -1] == pytest.approx(np.log(10.0), abs=0.3)
-    assert 0.0 < variance[0, -1] < 0.5
     # the others know better from what they did since then
     np.testing.assert_allclose(belief.mean()[0, :-1], MEANS[:-1], rtol=0.5)
     assert slowness[0, :-1].max() < 0.3
@@ -160,5 +159,5 @@ def test_steady_workers_have_no_age() -> None:
             busy = np.arange(WORKERS)
             time = MEANS * rng.exponential(1.0, WORKERS)
             belief = belief.observe(busy[None], time[None], np.zeros((1, WORKERS)))
-        with_age += belief.slowness_of_age()[0].any()
+        with_age += belief.slowness_of_age().any()
     assert with_age <= 1

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 import ata_policies
-from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES
+from ata_gym.envs.interface.worker_features import ROUND_FEATURES, WIDTH, WORKER_FEATURES
+from ata_gym.pools import deterministic
 from ata_policies import Setting, check_policy, from_agent
 from ata_policies.learned.network import Network, write_network
 from ata_policies.learned.policy import WEIGHTS
+from ata_policies.observations import with_latency_spread
 from ata_policies.steps import play
 
 safetensors = pytest.importorskip("safetensors.numpy", reason="extra rl is not installed")
 
-OWN = len(WORKER_FEATURES)
 ALLOCATION, RACE, DISPATCH = (
     f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch")
 )
@@ -147,7 +148,7 @@ def by_hand(env_id: str, action: str, n: int) -> Callable[[Any], Any]:
         if seen.ndim == 3:
             workers = seen
         else:
-            workers = seen[:, : OWN * n].reshape(-1, n, OWN)
+            workers = seen[:, : -len(ROUND_FEATURES)].reshape(len(seen), n, -1)
         # started: so that picks are spread
         started = workers[..., WORKER_FEATURES.index("started")]
         slow = workers[..., 1] + 0.1 * np.arange(n) + 2.0 * started
@@ -176,8 +177,14 @@ FORMS = [
 
 
 @pytest.mark.parametrize(
-    ("observation", "scenario"),
-    [("workers", "five-workers"), ("flat", "drawn-3-to-16-v1"), ("workers", "changing-spot")],
+    ("observation", "scenario", "latency"),
+    [
+        ("workers", "five-workers", None),
+        ("flat", "drawn-3-to-16-v1", None),
+        ("workers", "changing-spot", None),
+        ("workers", "five-workers", 2.0),
+        ("flat", "five-workers", [1.0, 0.0, 20.0, 3.0, 5.0]),
+    ],
 )
 @pytest.mark.parametrize(("env_id", "action"), FORMS)
 def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
@@ -185,9 +192,12 @@ def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
     action,
     observation,
     scenario,
+    latency,
 ) -> None:
     rounds = 6
     form = {"scenario": scenario, "horizon": rounds}
+    if latency is not None:
+        form["latency"] = latency
     env = gym.make_vec(env_id, num_envs=1, observation=observation, action=action, **form)
     n = env.unwrapped.n  # type: ignore[attr-defined]
     agent = by_hand(env_id, action, n)
@@ -207,6 +217,50 @@ def test_an_agent_as_a_policy_does_what_it_does_in_its_env(
     own, its = (one.unwrapped.checkpoint() for one in (env, plain))  # type: ignore[attr-defined]
     for name in ("runtime", "total_worker_time", "started"):
         assert np.array_equal(own[name], its[name]), name
+
+
+@pytest.mark.parametrize("env_id", [ALLOCATION, RACE, DISPATCH])
+def test_an_agent_that_was_trained_without_latencies_sees_times_of_whole_shares(env_id) -> None:
+    sizes = {"pool": {"family": "exponential", "scale": [1.0, 2.0, 4.0]}, "budget": 4}
+    form = {ALLOCATION: "assign", RACE: "shares", DISPATCH: "dispatch"}[env_id]
+    agent = by_hand(env_id, form, 3)
+    seen = []
+
+    def watching(features, _mask=None):
+        seen.append(features.copy())
+        return agent(features)
+
+    env = gym.make(env_id, observation="workers", action=form, **sizes)
+    policy: Any = from_agent(watching, env)(Setting(3, 4))
+    late = gym.make(env_id, latency=[0.5, 30.0, 0.0], **sizes)
+    observation, _ = late.reset(seed=1)
+    state = spread_state = None
+    for _ in range(12):
+        whole = {name: part[None] for name, part in observation.items() if name != "latency"}
+        if "latency" in observation:
+            whole["duration"], whole["elapsed"] = with_latency_spread(
+                *(observation[name][None] for name in ("worker", "duration", "elapsed", "latency"))
+            )
+        action, state = policy.predict(observation, state)
+        of_shares, spread_state = policy.predict(whole, spread_state)
+        assert np.array_equal(action, of_shares[0])
+        observation = late.step(action)[0]
+    assert {features.shape for features in seen} == {(1, 3, WIDTH)}
+
+
+def test_learned_plays_whole_shares_where_workers_pay_latencies() -> None:
+    # two equal workers, one of which pays a long latency
+    env = gym.make(
+        ALLOCATION,
+        pool=deterministic([1.0, 1.0]),
+        latency=[0.0, 12.0],
+        budget=8,
+        horizon=30,
+    )
+    shares = [
+        decision.action[1] / 8 for decision in play(ata_policies.make("learned", env), env, seed=0)
+    ]
+    assert np.mean(shares[10:]) < 0.3
 
 
 @pytest.mark.filterwarnings("ignore:give the class a docstring")

@@ -46,6 +46,13 @@ _COMPUTE_WORDS = frozenset(
         *("forwardbackward", "fwdbwd", "forwards", "backwards"),
     )
 )
+_LATENCY_WORDS = frozenset(
+    (
+        *("startup", "setup", "launch", "launching", "queue", "queued", "queueing", "queuing"),
+        *("latency", "latencies", "transfer", "transferring", "download", "provisioning"),
+    )
+)
+"""Words for what a worker pays before its first task, whatever the size of its share."""
 _WITHOUT_WORDS = frozenset(("without", "wo", "excluding", "excl", "minus", "no"))
 """Words before what a time does not hold, such as "step_time_wo_comm"."""
 _PART_WORDS = _WAIT_WORDS | _LOADING_WORDS | _COMPUTE_WORDS | {"all", "to"}
@@ -120,6 +127,8 @@ def words(name: str) -> list[str]:
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
     # it is a whole, and no end
     spaced = re.sub(r"\bend[\W_]to[\W_]end", "e2e", spaced.replace("_", " "))
+    # it is no moment, either
+    spaced = re.sub(r"\b(start|set)[\W_]up\b", r"\1up", spaced)
     return re.findall(r"[^\W_]+", spaced)
 
 
@@ -202,6 +211,22 @@ def is_compute(name: str) -> bool:
     """Whether a name says that it is computation, and no waiting."""
     without_wait = _has(name, _WITHOUT_WORDS) and _has(name, _WAIT_WORDS)
     return without_wait or (_has(name, _COMPUTE_WORDS) and not is_waiting(name))
+
+
+def is_latency(name: str) -> bool:
+    """Whether a name says that a time is over before the first task of a share begins.
+
+    Where it is the only time of a table, "latency" is the time of the share.
+
+    Example:
+        >>> [is_latency(name) for name in ("startup_ms", "start-up time", "queue_s", "data_queue")]
+        [True, True, True, False]
+        >>> [is_latency(name) for name in ("step_latency", "compute_ms", "transfer_wait_ms")]
+        [False, False, False]
+    """
+    if is_loading(name) or is_waiting(name) or is_compute(name) or is_whole(name):
+        return False
+    return _has(name, _LATENCY_WORDS)
 
 
 def is_whole(name: str) -> bool:

@@ -124,7 +124,9 @@ class Learning:
         for name in ("seeds", "points", "seed"):
             del data[name]
         numbers = {name: getattr(self, name) for name in _NUMBERS}
-        return {**data, "n": self.scenario.pool.n, **self.agent.config(), **numbers}
+        pool = self.scenario.pool
+        sees = {"n": pool.n, "latency": pool.latency is not None}
+        return {**data, **sees, **self.agent.config(), **numbers}
 
     def episodes(self, split: str, rows: int) -> Experiment:
         """Return the first episodes of a split, as an experiment for policies of any env.

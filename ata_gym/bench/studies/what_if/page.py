@@ -63,7 +63,9 @@ _ABOUT_WAYS = (
     "Each way plays the logged times of the same steps. The interval is one of 95 % over ten parts"
     " of the log; the more neighbouring parts are alike, the wider it is. Worker time is the time"
     " of all workers together, over the time that they computed as it was. Policies that learn"
-    " start without knowledge; a race starts more than B tasks, and cancels what is late."
+    " start without knowledge; a race starts more than B tasks, and cancels what is late. The time"
+    " of a share counts as that of its tasks, but for the latency of a log that has one, or shows"
+    " one by shares of different sizes; where sizes never vary, the data cannot show a fixed cost."
 )
 _ABOUT_WORKERS = (
     "Lost is the time of a step in which all others had finished: in the mean of all steps, and in"

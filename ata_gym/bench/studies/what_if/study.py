@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from ata_gym.bench.store.folder import (
 )
 from ata_gym.bench.store.note import Note, nothing_finished, read_note, write_note
 from ata_gym.bench.store.provenance import merged, provenance, provenance_of
+from ata_gym.bench.studies.what_if.fixed_costs import with_fixed_costs
 from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
 from ata_gym.bench.studies.what_if.waiting import about_log, heat_frame
 from ata_gym.bench.studies.what_if.ways import (
@@ -48,7 +49,7 @@ from ata_gym.typing import Floats
 from ata_gym.utils.errors import RoundError, named_failure
 from ata_gym.utils.files.manifest import read_checked, remove_listed
 from ata_gym.utils.validation import short, unknown, whole_number
-from ata_policies import Allocator
+from ata_policies import Allocator, Clock
 from ata_policies.registry import full_name
 
 POLICIES = ("default", "restarting-beta", "lb-bsp-ema")
@@ -133,6 +134,7 @@ def what_if(
         pattern=pattern,
         warmup=warmup,
     )
+    job_log = with_fixed_costs(job_log)
     policies_by_name = by_name(policies)
     left_out = _left_out(without, [*policies_by_name, *OTHER_ENVS])
     call = (
@@ -191,7 +193,7 @@ class WhatIf(Study):
         whole_number("tasks", self.tasks, FEWEST_TASKS)
         if not self.log.seconds.sum() > 0:
             raise ValueError(f"{self.log.name}: all times are 0, so that nothing was waited for")
-        for worker, total in zip(self.log.workers, self.log.seconds.sum(axis=0), strict=True):
+        for worker, total in zip(self.log.workers, self.log.work.sum(axis=0), strict=True):
             if not total > 0:
                 raise ValueError(
                     f"{self.log.name}: the times of worker {worker} are all 0, so that its work is"
@@ -224,7 +226,8 @@ class WhatIf(Study):
     def _config(self) -> dict[str, Any]:
         """All that the outcome of a way depends on, as plain data; the log is there as a hash."""
         content = hashlib.sha256(json.dumps(list(self.log.workers)).encode())
-        for array in (self.log.seconds, self.log.tasks, self.log.rest):
+        log = self.log
+        for array in (log.seconds, log.tasks, log.rest, log.latency):
             if array is not None:
                 content.update(np.ascontiguousarray(array).tobytes())
         return {"log": content.hexdigest(), "tasks": self.tasks}
@@ -243,7 +246,7 @@ class WhatIf(Study):
             with progress_bars(counts) as update:
                 for name, count in counts.items():
                     try:
-                        way, clock = played(name, times[:count], self.budget, partial(update, name))
+                        way, clock = self._played(name, times, count, partial(update, name))
                     except RoundError as error:
                         write_traceback(store.failure(name), error)
                         failures[name] = Failure(error, store.failure(name))
@@ -256,7 +259,7 @@ class WhatIf(Study):
                         learned = clock
             if learned is None:
                 count = played_steps("default", len(times), len(self.log.workers), self.budget)
-                _, learned = played("default", times[:count], self.budget)
+                _, learned = self._played("default", times, count, lambda _steps: None)
             state = learned.allocator(self.log.workers).state_dict()
             write_json(folder / STATE, {"allocator": state})
             made_by = merged(provenance_of(__name__), *map(provenance, counts))
@@ -264,6 +267,15 @@ class WhatIf(Study):
             # the frame of the ways comes last, since it says that all is there
             write_frame(_ways_file(store), frame_of(ways, self.log.rest), made_by)
         return failures
+
+    def _played(
+        self, name: str, times: Floats, count: int, progress: Callable[[int], object]
+    ) -> tuple[Way, Clock]:
+        """The way of a policy in the first steps, and the clock that played it."""
+        latency = self.log.latency
+        if latency is not None:
+            latency = latency[:count]
+        return played(name, times[:count], self.budget, progress, latency)
 
     @staticmethod
     def report(folder: Path) -> Report:

@@ -42,6 +42,9 @@ _SHUFFLES = 39
 """How often the steps are put in another order; ranges that are clearer than in all of these orders
 are there by chance in one log of forty."""
 
+_SHORTEST_TIME = 1e-200
+"""The time as which the time of a task counts that took none."""
+
 _ROUNDING = 1e-9
 """The relative difference of two times that are equal."""
 
@@ -61,10 +64,7 @@ def about_log(log: Log, budget: int) -> Note:
     is_last = log.seconds >= computed[:, None] * (1.0 - _ROUNDING)
     last = (is_last / is_last.sum(axis=1, keepdims=True)).mean(axis=0)
     lost = _lost(log.seconds)
-    # in a perfect split all workers end together: B tasks at the sum of the workers' speeds
-    with np.errstate(divide="ignore"):
-        speeds = (1.0 / task_times(log, budget)).sum(axis=1)
-    perfect_time = runtime - float(computed.sum()) + float(np.sum(budget / speeds))
+    perfect_time = runtime - float(computed.sum()) + float(_perfect(log, budget).sum())
     return {
         "log": log.name,
         "steps": steps,
@@ -89,6 +89,24 @@ def about_log(log: Log, budget: int) -> Note:
             for k, worker in enumerate(log.workers)
         ],
     }
+
+
+def _perfect(log: Log, budget: int) -> Floats:
+    """The time of a perfect split of each step, (steps,), in which all who work end together.
+
+    It is B tasks at the sum of the speeds of the workers whose latency is over by then.
+    """
+    times = task_times(log, budget)
+    if log.latency is None:
+        with np.errstate(divide="ignore"):
+            return np.asarray(budget / (1.0 / times).sum(axis=1))
+    order = np.argsort(log.latency, axis=1)
+    late = np.take_along_axis(log.latency, order, 1)
+    speeds = 1.0 / np.maximum(np.take_along_axis(times, order, 1), _SHORTEST_TIME)
+    # when the first k workers, those of the shortest latencies, end if they alone work: the
+    # earliest of these ends is that of the perfect split
+    ends = (budget + (speeds * late).cumsum(axis=1)) / speeds.cumsum(axis=1)
+    return np.asarray(ends.min(axis=1))
 
 
 def _lost(seconds: Floats) -> Floats:

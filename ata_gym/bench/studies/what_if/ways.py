@@ -47,12 +47,14 @@ class Way(NamedTuple):
 def task_times(log: Log, budget: int) -> Floats:
     """Return the time of one of B equal tasks of each worker in each step, (steps, workers).
 
+    It is without the latency, where the log has one.
+
     Args:
         log: The times of the job.
         budget: The number B of tasks into which a step is cut.
     """
     # the time of a logged task, times the number of logged tasks in one of the B tasks
-    times: Floats = log.seconds / log.tasks * log.tasks.sum(axis=1, keepdims=True) / budget
+    times: Floats = log.work / log.tasks * log.tasks.sum(axis=1, keepdims=True) / budget
     return times
 
 
@@ -64,11 +66,13 @@ def simple_ways(log: Log, times: Floats, budget: int) -> list[Way]:
         times: The times of one task, as ``task_times`` returns them.
         budget: The number B of tasks.
     """
-    split_times = best_split(times, budget) * times
+    split = best_split(times, budget, log.latency)
+    late = 0.0 if log.latency is None else log.latency
+    split_times = split * times + (split > 0) * late
     return [
         _of_shares(AS_IT_IS, "", log.seconds),
         _of_shares("best fixed split", "in hindsight", split_times),
-        _without_worst(log, times * (budget // len(log.workers))),
+        _without_worst(log, times * (budget // len(log.workers)), late),
     ]
 
 
@@ -135,6 +139,7 @@ def played(
     times: Floats,
     budget: int,
     progress: Callable[[int], object] = lambda _steps: None,
+    latency: Floats | None = None,
 ) -> tuple[Way, Clock]:
     """Return the way of a policy, which sees of each step what it would have seen in the job.
 
@@ -143,6 +148,8 @@ def played(
         times: The time of a task of each worker in each step, shape (steps, n).
         budget: The number B of tasks.
         progress: Called with the number of steps that are over.
+        latency: What each worker pays in each step before its first task, shape (steps, n); None
+            where the log does not say.
 
     Returns:
         The way, and the clock that played it, with what the policy has learned.
@@ -151,7 +158,11 @@ def played(
         RoundError: If the policy fails in a step.
     """
     env_id = OTHER_ENVS.get(policy, "ata_gym/TaskAllocation-v0")
-    env = gym.make(env_id, pool=trace(list(times.T), replay="round"), budget=budget)
+    late = None
+    if latency is not None:
+        late = trace(list(latency.T), replay="round")
+    pool = trace(list(times.T), replay="round", latency=late)
+    env = gym.make(env_id, pool=pool, budget=budget)
     clock = Clock(env, policy)
     steps = len(times)
     runtime = np.empty(steps)
@@ -175,16 +186,18 @@ def _of_shares(name: str, kind: str, share_times: Floats) -> Way:
     return Way(name, kind, share_times.max(axis=1), share_times.sum(axis=1))
 
 
-def _without_worst(log: Log, share_times: Floats) -> Way:
+def _without_worst(log: Log, work_times: Floats, late: Floats | float) -> Way:
     """The same work in even shares among all workers but the one without whom that is fastest.
 
-    ``share_times``, (steps, workers), are the times of shares where all workers have even shares.
+    ``work_times``, (steps, workers), are the times of the tasks of shares where all workers have
+    even shares, and ``late`` are the latencies before them.
     """
+    share_times = work_times + late
     n = share_times.shape[1]
     second, longest = np.partition(share_times, n - 2, axis=1)[:, n - 2 :].T
     # without the last worker of a step it ends with the second; without another, as it did
     saved = np.bincount(share_times.argmax(axis=1), longest - second, minlength=n)
     leaver = int(saved.argmax())
     # the shares of n - 1 workers are larger
-    larger_times = np.delete(share_times, leaver, axis=1) * (n / (n - 1))
+    larger_times = np.delete(work_times * (n / (n - 1)) + late, leaver, axis=1)
     return _of_shares(f"without {log.workers[leaver]}", "even shares", larger_times)

@@ -42,8 +42,10 @@ class RayRunner(AbstractContextManager["RayRunner"]):
 
     If this process has not joined a Ray cluster, it calls ``ata_gym.cluster.connect_ray()``. NaN
     and infinities are found in numbers, arrays and tensors, nested in tuples, lists and mappings.
-    Times are measured in the actors, from the beginning of the task itself; the time that Ray needs
-    for scheduling and transfers is part of the round time only. An actor has at most one task that
+    Times are measured in the actors, from the beginning of the task itself. What a worker's first
+    task of the round needs besides, in Ray's queues and for the payload's transfer, is by the
+    driver's clock, and in the mode "allocation" the policy learns it as the worker's latency; in a
+    race and in dispatch it is part of the round time only. An actor has at most one task that
     runs and one that waits.
 
     Args:
@@ -312,4 +314,9 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         }
         # A worker may have been lost after its tasks, and have a new actor by now.
         lost = self._new_starts() & set(allocator.workers) | tasks.lost.keys()
-        allocator.observe(tasks.seconds, cancelled, tuple(lost))
+        # In a race, a worker that was cancelled before its first result has no latency yet.
+        if self.mode == "allocation" and not cancelled:
+            latency = tasks.latency
+        else:
+            latency = None
+        allocator.observe(tasks.seconds, cancelled, tuple(lost), latency)

@@ -112,6 +112,11 @@ class TaskRound:
         """The worker that computed each sample, and its value."""
         self.seconds: dict[Worker, list[float]] = defaultdict(list)
         """The task times of each worker's results, in the order of their starts."""
+        self.latency: dict[Worker, float] = {}
+        """The seconds from sending the first task of each worker to its result, less its task time.
+
+        Both moments are of the driver's clock, so that no clocks of two machines are compared. They
+        hold the ways to the worker and back, and the payload that it reads before its first task."""
         self.lost: dict[Worker, float] = defaultdict(float)
         """The workers that were lost while they had tasks.
 
@@ -185,7 +190,10 @@ class TaskRound:
             raise event.error
         if isinstance(event, TaskResult):
             worker = event.task.worker
-            self.round_time = time.monotonic() - self._start_time
+            now = time.monotonic()
+            self.round_time = now - self._start_time
+            if worker not in self.latency:
+                self.latency[worker] = max(now - event.task.start_time - event.seconds, 0.0)
             self.results[event.task.sample] = worker, event.value
             self.seconds[worker].append(event.seconds)
             self._idle_since[worker] = self.round_time

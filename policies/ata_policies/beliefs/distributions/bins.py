@@ -294,19 +294,15 @@ class DistributionBelief(NamedTuple):
         # a slot of -1 picks the number of the last slot, which is not used
         return np.where(slot >= 0, self.tracks[rows, slot, column], 0.0)
 
-    def slowness_of_age(self) -> tuple[Floats, Floats]:
-        """Return how much slower than later each worker's results were, see ``_slowness_of_age``.
+    def slowness_of_age(self) -> Floats:
+        """Return how much slower than later each worker's results were, (E, n), in logarithms.
 
-        Both the logarithm of the factor and its variance have the shape (E, n).
+        See ``_slowness_of_age``.
         """
         rows = np.arange(len(self.slot))[:, None]
         counts = np.where(self.owner >= 0, self.counts[rows, self.owner], 0.0)
-        factor, variance = _slowness_of_age(self.tracks, self.row, counts)
-        has_slot = self.slot >= 0
-        return (
-            np.where(has_slot, factor[rows, self.slot], 0.0),
-            np.where(has_slot, variance[rows, self.slot], 0.0),
-        )
+        slowness = _slowness_of_age(self.tracks, self.row, counts)
+        return np.where(self.slot >= 0, slowness[rows, self.slot], 0.0)
 
     def mean(self) -> Floats:
         """Return the time spent per result, (E, n); NaN for workers never tried.
@@ -398,14 +394,14 @@ def _stale(
         out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)
 
 
-def _slowness_of_age(tracks: Floats, row: Floats, counts: Floats) -> tuple[Floats, Floats]:
+def _slowness_of_age(tracks: Floats, row: Floats, counts: Floats) -> Floats:
     """Return how much slower than later the results that count were, since they were early ones.
 
-    Between a bin of age b and the next one, the mean d_b over workers of the difference of the
-    mean logarithms of their times counts if it is above 0 so clearly that d_b^2 / (2 s_b^2) >
-    ln(140 n). Its squared error s_b^2 is the variance between workers over their number, where
-    what is expected of single times counts as one worker more. A result of bin b takes
-    exp(d_b + d_(b + 1) + ...) times as long as later ones.
+    Between a bin of age b and the next one, the mean d_b over the workers that are through both, of
+    the difference of the mean logarithms of their times, counts if it is above 0 so clearly that
+    d_b^2 / (2 s_b^2) > ln(140 n). Its squared error s_b^2 is the variance between workers over
+    their number, where what is expected of single times counts as one worker more. A result of bin
+    b takes exp(d_b + d_(b + 1) + ...) times as long as later ones.
 
     Args:
         tracks: (E, slots, t) what is known by slot.
@@ -413,15 +409,15 @@ def _slowness_of_age(tracks: Floats, row: Floats, counts: Floats) -> tuple[Float
         counts: (E, slots) the results of each slot's worker that count: the last ones.
 
     Returns:
-        The logarithm of the factor, and its variance, both (E, slots); 0 for workers whose results
-        are no slower than later ones are.
+        The logarithm of the factor, (E, slots); 0 for workers whose results are no slower than
+        later ones are.
     """
     age = tracks[:, :, SLOT.age, None]
     sizes = np.diff(_ENDS)
     number = np.clip(age - _ENDS[:-1], 0.0, sizes)
     logs = tracks[:, :, SLOT.age_logs : SLOT.age_logs + AGES]
     log_mean = logs / np.maximum(number, 1.0)
-    both = (number[:, :, :-1] == sizes[:-1]) & (number[:, :, 1:] > 0.0)
+    both = (number[:, :, :-1] == sizes[:-1]) & (number[:, :, 1:] == sizes[1:])
     falls = np.where(both, log_mean[:, :, :-1] - log_mean[:, :, 1:], 0.0)
     workers = both.sum(axis=1)
     known = np.maximum(workers, 1)
@@ -434,12 +430,9 @@ def _slowness_of_age(tracks: Floats, row: Floats, counts: Floats) -> tuple[Float
     limit = math.log(CHANCE * AGES * tracks.shape[1])
     clear = (mean > 0.0) & (mean * mean > 2.0 * limit * variance / known)
     later = np.cumsum(np.where(clear, mean, 0.0)[:, ::-1], axis=1)[:, ::-1]
-    doubt = np.cumsum(np.where(clear, variance, 0.0)[:, ::-1], axis=1)[:, ::-1]
     # the results that count are those of the ages from age - counts on
     first = np.maximum(tracks[:, :, SLOT.age] - counts, 0.0)[:, :, None]
     counted = np.clip(np.minimum(age, _ENDS[1:]) - np.maximum(first, _ENDS[:-1]), 0.0, None)
     total = np.maximum(tracks[:, :, SLOT.age] - first[:, :, 0], 1e-300)
     share = counted[:, :, :-1] / total[:, :, None]
-    factor = 1.0 + (share * np.expm1(later)[:, None]).sum(axis=2)
-    weight = share * np.exp(later)[:, None] / factor[:, :, None]
-    return np.log(factor), (weight * doubt[:, None]).sum(axis=2)
+    return np.asarray(np.log1p((share * np.expm1(later)[:, None]).sum(axis=2)))

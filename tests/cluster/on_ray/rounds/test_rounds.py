@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,40 @@ def test_every_round_has_b_results_of_its_own(watched):
         assert done.record.tasks.keys() == SLEEPS.keys()
     assert (done.record.away, done.record.estimates.keys()) == ({}, SLEEPS.keys())
     watched.check_samples()
+
+
+def slow_payload() -> Any:
+    """What an actor needs 50 ms to read; it is sent by value, as in ``tests.fuzz.actors``."""
+
+    def read() -> str:
+        import time
+
+        time.sleep(0.05)
+        return "read"
+
+    class Payload:
+        def __reduce__(self) -> Any:
+            return read, ()
+
+    return Payload()
+
+
+def test_what_a_round_needs_before_the_first_task_is_a_latency_and_no_task_time(watched):
+    runner = watched.runner
+    state = runner.state_dict()
+    done = runner.round((make_sleep(), slow_payload()))
+    if runner.mode == "dispatch":
+        assert "round.latency" not in runner.state_dict()
+    else:
+        told = runner._decider._round
+        assert bool(told.has_latency) == (runner.mode == "allocation")
+        if runner.mode == "allocation":
+            # only workers with results have one
+            latency = dict(zip(runner._decider.places, told.latency.tolist(), strict=True))
+            assert {name for name, time in latency.items() if time} == done.record.seconds.keys()
+            for worker in done.record.seconds:
+                assert 0.05 <= latency[worker] <= done.record.round_time
+    runner.load_state_dict(state)
 
 
 def test_an_error_of_a_task_names_the_worker_and_ends_the_round(watched):

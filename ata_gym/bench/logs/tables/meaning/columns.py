@@ -24,6 +24,7 @@ from ata_gym.bench.logs.tables.words import (
     is_compute,
     is_duration,
     is_half_pass,
+    is_latency,
     is_loading,
     is_waiting,
     is_whole,
@@ -50,7 +51,7 @@ class Columns(NamedTuple):
     epochs: Sequence[str]
     """The columns of passes in which steps may begin again."""
     duration: Sequence[str]
-    """The columns of a worker's own time, which are added up."""
+    """The columns of a worker's own time, which are added up, with those of its latency."""
     other_times: Sequence[str]
     """The other columns of times."""
     doubt: str
@@ -157,13 +158,20 @@ def _duration(
         clear = work
     if len(clear) > 1:
         clear = [name for name in clear if not _grows(frame, name, worker)] or clear
+    latencies = [name for name in clear if is_latency(name)]
+    # beside a column that is no computation, it is not clear which of them holds the other
+    if any(is_compute(name) for name in clear):
+        clear = [name for name in clear if name not in latencies]
+    else:
+        latencies = []
     parts = [name for name in clear if is_compute(name) or is_loading(name)]
     wholes = [name for name in clear if is_whole(name)]
     others = [name for name in clear if name not in parts and name not in wholes]
     compute = [name for name in parts if is_compute(name)]
-    sums = f"; {','.join(parts)} adds these up" if len(parts) > 1 else ""
+    summands = [*parts, *latencies]
+    sums = f"; {','.join(summands)} adds these up" if len(summands) > 1 else ""
     if len(clear) == 1:
-        return clear, ""
+        return [*clear, *latencies], ""
     if not clear:
         values = [name for name in frame.columns if plain(name) == "value"]
         if len(values) == 1:
@@ -171,7 +179,7 @@ def _duration(
         faults.missing.append("duration")
     elif len(compute) == 1 == len(parts) and not others and not is_half_pass(compute[0]):
         # a step as a whole beside the computation holds the wait
-        return compute, ""
+        return [*compute, *latencies], ""
     elif len(wholes) == 1 and not others and not compute:
         loading = ",".join([*parts, *wholes])
         return wholes, (
@@ -179,7 +187,7 @@ def _duration(
             f" worker's own work with --duration-column {wholes[0]}, or {loading} for their sum"
         )
     else:
-        faults.several("duration", clear, sums)
+        faults.several("duration", [*clear, *latencies], sums)
     return [], ""
 
 

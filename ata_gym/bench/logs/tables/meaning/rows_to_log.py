@@ -25,6 +25,7 @@ from ata_gym.bench.logs.tables.times import seconds_of
 from ata_gym.bench.logs.tables.words import (
     SUMMARY_WORDS,
     is_half_pass,
+    is_latency,
     is_loading,
     listed,
     plain,
@@ -67,12 +68,16 @@ def log_of(rows: Rows, options: Options) -> Log:
     else:
         tasks = counts
     rest = None
+    latency = _latency(frame, columns.duration, keys)
+    if latency is not None:
+        remarks.append(_about_latency(columns.duration, latency, sums))
     complete = (counts > 0).all(axis=1)
     if counts.max() == 1 and complete.sum() >= 2 and shape[1] > 1:
         _refuse_clock(columns.duration, sums[complete])
         others = _others(frame, columns, cell, shape, seconds)
         chosen = {name: times[complete] for name, times in others.items()}
-        complete_rest = rest_of(columns.duration, sums[complete], chosen, bool(options.duration))
+        work_names = [name for name in columns.duration if latency is None or not is_latency(name)]
+        complete_rest = rest_of(work_names, sums[complete], chosen, bool(options.duration))
         if complete_rest is not None:
             rest = np.zeros(shape[0])
             rest[complete] = complete_rest
@@ -87,6 +92,7 @@ def log_of(rows: Rows, options: Options) -> Log:
         rest=rest,
         steps=keys.steps,
         unit=unit,
+        latency=latency,
     )
     return checked(log, options.warmup)
 
@@ -174,6 +180,32 @@ def _seconds(frame: pl.DataFrame, names: Sequence[str]) -> tuple[Floats, str]:
         )
     total: Floats = sum((times for times, _ in columns), np.zeros(frame.height))
     return total, units.pop()
+
+
+def _latency(frame: pl.DataFrame, names: Sequence[str], keys: Keys) -> Floats | None:
+    """The part of the own time before the first task, (steps, workers); None if it is unknown.
+
+    Where a worker has several rows in a step, each has a latency of its own, and a share has none.
+    """
+    latencies = [name for name in names if is_latency(name)]
+    if not latencies or len(latencies) == len(names):
+        return None
+    shape = len(keys.steps), len(keys.workers)
+    if len(np.unique(keys.cell)) < len(keys.cell):
+        return None
+    table = np.zeros(shape[0] * shape[1])
+    table[keys.cell] = _seconds(frame, latencies)[0]
+    return table.reshape(shape)
+
+
+def _about_latency(names: Sequence[str], latency: Floats, seconds: Floats) -> str:
+    """The remark on a latency: what it is, and which part of the shares."""
+    latencies = listed(name for name in names if is_latency(name))
+    part = 100.0 * latency.sum() / max(float(seconds.sum()), np.finfo(float).tiny)
+    return (
+        f"{latencies} counts as the latency of a worker's share, which it pays once in a step in"
+        f" which it has tasks, however many: {part:.2g} % of the time of all shares."
+    )
 
 
 def _others(
