@@ -51,6 +51,31 @@ FINGERPRINTS = {
 """What each version stands for: a change of a set needs a new version, and a new line here."""
 
 
+CLUSTER_WORLDS = [*CLUSTER.built]
+
+
+def own_changes(name: str) -> list[Change]:
+    """The changes of a scenario of the cluster set, with those of the lists of its episodes."""
+    lists = [
+        part
+        for change in CLUSTER.find(name).changes
+        for part in (change.among if isinstance(change, Redraw) else ((change,),))
+    ]
+    return [change for part in lists for change in part]
+
+
+def granted_to(policy: str) -> frozenset[str]:
+    """What a policy is told of the workers."""
+    return granted(ata_policies.load(policy).knows)
+
+
+def named(beginning: str) -> list[str]:
+    """The scenarios of the cluster set that have these changes."""
+    names = [name for name in CLUSTER_WORLDS if name.startswith(beginning)]
+    assert names
+    return names
+
+
 @pytest.mark.parametrize("chosen", SETS.values(), ids=[*SETS])
 def test_nobody_changes_a_set_without_a_new_version(chosen: ScenarioSet) -> None:
     assert chosen.fingerprint() == FINGERPRINTS[chosen.name, chosen.version]
@@ -141,39 +166,14 @@ def test_drawn_workers_are_those_of_seeds_that_no_policy_was_trained_on(tmp_path
     )
 
 
-CLUSTER_WORLDS = [*CLUSTER.built]
-
-
-def own_changes(name: str) -> list[Change]:
-    """The changes of a scenario of the cluster set, with those of the lists of its episodes."""
-    lists = [
-        part
-        for change in CLUSTER.find(name).changes
-        for part in (change.among if isinstance(change, Redraw) else ((change,),))
-    ]
-    return [change for part in lists for change in part]
-
-
-def granted_to(policy: str) -> frozenset[str]:
-    """What a policy is told of the workers."""
-    return granted(ata_policies.load(policy).knows)
-
-
-def named(beginning: str) -> list[str]:
-    """The scenarios of the cluster set that have these changes."""
-    names = [name for name in CLUSTER_WORLDS if name.startswith(beginning)]
-    assert names
-    return names
-
-
 def test_the_cluster_set_has_every_kind_of_worker_that_clusters_have() -> None:
-    for name in named("together"):
-        n = CLUSTER.find(name).pool.n
-        for change in own_changes(name):
-            if isinstance(change, OnOff):
-                assert change.rack == n
-            if isinstance(change, Periodic):
-                assert change.apart == 0
+    together = [(name, change) for name in named("together") for change in own_changes(name)]
+    assert {OnOff, Periodic} <= {type(change) for _, change in together}
+    for name, change in together:
+        if isinstance(change, OnOff):
+            assert change.rack == CLUSTER.find(name).pool.n
+        if isinstance(change, Periodic):
+            assert change.apart == 0
     warming = [change for name in named("warming") for change in own_changes(name)]
     assert all(isinstance(change, Warming) for change in warming)
     assert {change.smooth for change in warming if isinstance(change, Warming)} == {False, True}
@@ -190,6 +190,9 @@ def test_the_cluster_set_has_every_kind_of_worker_that_clusters_have() -> None:
     }
     assert loaded == {Throttling, Leak, ColdAfterIdle}
     assert not any(CLUSTER.find(name).needs_allocation for name in CLUSTER_WORLDS)
+
+
+def test_workers_budgets_and_rounds_of_the_cluster_set_are_those_of_small_clusters() -> None:
     for name in CLUSTER_WORLDS:
         found = CLUSTER.find(name)
         assert 8 <= found.pool.n <= 50
