@@ -421,7 +421,7 @@ class TorchAllocator:
             name: worker_times.tolist() for name, worker_times in named_times if len(worker_times)
         }
         latencies = zip(names, parts.latency.tolist(), strict=True)
-        latency = {name: seconds for name, seconds in latencies if name in times}
+        latency: dict[Worker, float] = {name: late for name, late in latencies if name in times}
         self._allocator.observe(times, latency=latency)
         present = self._allocator.workers
         self._allocator.keep_only(

@@ -331,7 +331,7 @@ class Allocator(NamedWorkers):
                 f"worker {self._names[int(np.argmax(missing))]!r} has times, and no latency: give"
                 " the latency of each worker that began a task, or of none, and time whole shares",
             )
-        return np.nan_to_num(latencies)
+        return np.where(np.isnan(latencies), 0.0, latencies)
 
     def _check_counts(self, counts: Ints, shares: Ints, lost: Mask, cancelled: Mask) -> None:
         """Raise a ValueError unless each worker can have so many results, (n,)."""

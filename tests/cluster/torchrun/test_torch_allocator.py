@@ -224,6 +224,7 @@ def test_the_time_that_a_rank_waited_for_others_is_no_communication():
 
 def distributed_checkpoint(folder, saves):
     allocator = TorchAllocator(9, "certainty-equivalence", name="abc"[dist.get_rank()], warm_up=0)
+    torch.manual_seed(int(saves))  # the ranks have the same weights, since any may save them
     model = nn.Linear(2, 1)
     state = {"allocator": allocator, "model": model.state_dict()}
     if saves:

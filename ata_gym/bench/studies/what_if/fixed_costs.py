@@ -1,5 +1,6 @@
 """Whether shares of a log have a fixed cost, beside that of each task: where their sizes vary."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -57,7 +58,9 @@ def with_fixed_costs(log: Log) -> Log:
     if not shown.any():
         remark = "Shares of different sizes show no fixed cost: all time counts as that of tasks."
         return replace(log, remarks=[*log.remarks, remark])
-    names = [f"{log.workers[i]}: {cost[i]:.3g} (± {half[i]:.2g})" for i in np.flatnonzero(shown)]
+    names = [
+        f"{log.workers[i]}: {cost[i]:.3g} (± {half[i]:.2g})" for i in np.flatnonzero(shown).tolist()
+    ]
     unit = f" {log.unit}" if log.unit else ""
     remark = f"Shares of different sizes show a fixed cost of {listed(names)}{unit}."
     latency = np.minimum(np.where(shown, cost, 0.0), log.seconds)
@@ -69,7 +72,7 @@ def _changes_slowly(tasks: Floats) -> bool:
     deviations = tasks - tasks.mean()
     squares = float(deviations @ deviations)
     correlation = float(deviations[1:] @ deviations[:-1])
-    return correlation * np.sqrt(len(tasks)) > _FOLLOWS * squares
+    return correlation * math.sqrt(len(tasks)) > _FOLLOWS * squares
 
 
 def _fixed_cost(seconds: Floats, tasks: Floats, level: float) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ata_gym.bench.logs import Log
 from ata_gym.pools.constructors import trace
+from ata_gym.pools.pool import Pool, concatenate
 from ata_gym.theory.allocation.hindsight_split import best_split
 from ata_gym.typing import Floats
 from ata_gym.utils.errors import RoundError
@@ -158,11 +159,7 @@ def played(
         RoundError: If the policy fails in a step.
     """
     env_id = OTHER_ENVS.get(policy, "ata_gym/TaskAllocation-v0")
-    late = None
-    if latency is not None:
-        late = trace(list(latency.T), replay="round")
-    pool = trace(list(times.T), replay="round", latency=late)
-    env = gym.make(env_id, pool=pool, budget=budget)
+    env = gym.make(env_id, pool=_recorded(times, latency), budget=budget)
     clock = Clock(env, policy)
     steps = len(times)
     runtime = np.empty(steps)
@@ -179,6 +176,18 @@ def played(
     kind = _OTHER_KINDS.get(policy, LEARNS)
     differences = (np.diff(sums, prepend=0.0) for sums in (runtime, total_worker_time))
     return Way(policy, kind, *differences), clock
+
+
+def _recorded(times: Floats, latency: Floats | None) -> Pool:
+    """The workers whose task times and latencies, (steps, n) each, are those of the steps."""
+    if latency is None:
+        return trace(list(times.T), replay="round")
+    workers = []
+    for of_worker, late in zip(times.T, latency.T, strict=True):
+        # a trace has times above 0: a worker that never pays anything has no latency
+        recorded = trace([late], replay="round") if late.any() else None
+        workers.append(trace([of_worker], replay="round", latency=recorded))
+    return concatenate(workers)
 
 
 def _of_shares(name: str, kind: str, share_times: Floats) -> Way:

@@ -115,8 +115,8 @@ class TaskRound:
         self.latency: dict[Worker, float] = {}
         """The seconds from sending the first task of each worker to its result, less its task time.
 
-        Both moments are of the driver's clock, so that no clocks of two machines are compared. They
-        hold the ways to the worker and back, and the payload that it reads before its first task."""
+        Both moments are of the driver's clock: no clocks of two machines are compared. It holds the
+        ways to the worker and back, and the payload that it reads before its first task."""
         self.lost: dict[Worker, float] = defaultdict(float)
         """The workers that were lost while they had tasks.
 

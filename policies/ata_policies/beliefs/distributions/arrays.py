@@ -117,7 +117,9 @@ class SlotPlaces(NamedTuple):
     """The time of the last result."""
     age_logs: int = 34
     """The logarithms of these times, added up by age; of a time of 0 it is 0."""
-    size: int = 41
+    steps: int = 41
+    """The absolute differences of the logarithms of its successive times, added up."""
+    size: int = 42
     """The number of places."""
 
 
@@ -139,7 +141,7 @@ MEMORIES = 4
 """The number of memories."""
 LEAST_SHARE = 1.0 / LARGEST_COUNT
 """The least share of a past: less never counts, though a state from outside may hold less."""
-_SPREADS = 5.0
+SPREADS = 5.0
 """Results that the squared errors of the row count for in a worker's own."""
 _SHARPEST = 1.0 / 16.0
 """The least dispersion, since what is expected of a cancelled task has the error of its bin."""
@@ -273,7 +275,7 @@ def counted_of(tracks: Floats, s: int) -> tuple[float, float]:
 def dispersion_of(squares: float, results: float, row_squares: float, row_results: float) -> float:
     """Return the squared errors per result of a worker, in part from all workers of its row."""
     common = (row_squares + 1.0) / (row_results + 1.0)
-    dispersion: float = max((squares + _SPREADS * common) / (results + _SPREADS), _SHARPEST)
+    dispersion: float = max((squares + SPREADS * common) / (results + SPREADS), _SHARPEST)
     return dispersion
 
 

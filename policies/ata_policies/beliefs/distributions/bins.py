@@ -9,6 +9,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
+from ata_policies.beliefs.distributions.adjustments.age import spread_of_steps
 from ata_policies.beliefs.distributions.arrays import (
     AGES,
     CHANCE,
@@ -157,7 +158,7 @@ class DistributionBelief(NamedTuple):
     These times are in units of ``anchor``.
     """
     tracks: Annotated[Floats, Within(_LEAST_OF_TRACK, _MOST_OF_TRACK)]
-    """(E, slots, 41) what the memories of the worker hold, and whether it is a suspect."""
+    """(E, slots, 42) what the memories of the worker hold, and whether it is a suspect."""
     row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]
     """(E, 21) what is known of the row."""
 
@@ -397,11 +398,12 @@ def _stale(
 def _slowness_of_age(tracks: Floats, row: Floats, counts: Floats) -> Floats:
     """Return how much slower than later the results that count were, since they were early ones.
 
-    Between a bin of age b and the next one, the mean d_b over the workers that are through both, of
-    the difference of the mean logarithms of their times, counts if it is above 0 so clearly that
-    d_b^2 / (2 s_b^2) > ln(140 n). Its squared error s_b^2 is the variance between workers over
-    their number, where what is expected of single times counts as one worker more. A result of bin
-    b takes exp(d_b + d_(b + 1) + ...) times as long as later ones.
+    Between a bin of age b and the next one, the mean d_b over the m workers that are through both,
+    of the difference of the mean logarithms of their times, counts if it is above 0 and clear:
+    (m / 2) ln(1 + m d_b^2 / Q) > ln(140 n), the likelihood ratio of normal differences whose
+    variance is not known. Here Q holds the squared distances from d_b, and what is expected of them
+    by how each worker's times vary. A result of bin b takes exp(d_b + d_(b + 1) + ...) times as
+    long as later ones.
 
     Args:
         tracks: (E, slots, t) what is known by slot.
@@ -422,12 +424,14 @@ def _slowness_of_age(tracks: Floats, row: Floats, counts: Floats) -> Floats:
     workers = both.sum(axis=1)
     known = np.maximum(workers, 1)
     mean = falls.sum(axis=1) / known
-    mean_step = (row[:, ROW.steps] + 1.0) / (row[:, ROW.differences] + 1.0)
-    spread = 0.25 * math.pi * mean_step**2
-    expected = spread[:, None] * (1.0 / sizes[:-1] + 1.0 / sizes[1:])
+    own_steps = np.maximum(tracks[:, :, SLOT.age] - 1.0, 0.0)
+    row_steps = row[:, ROW.steps, None], row[:, ROW.differences, None]
+    spread = spread_of_steps(tracks[:, :, SLOT.steps], own_steps, *row_steps)
+    expected = spread[:, :, None] * (1.0 / sizes[:-1] + 1.0 / sizes[1:])
+    expected = np.where(both, expected, 0.0).sum(axis=1) / known
     squares = np.where(both, (falls - mean[:, None]) ** 2, 0.0).sum(axis=1)
     variance = (squares + expected) / known
-    limit = math.log(CHANCE * AGES * tracks.shape[1])
+    limit = math.log(CHANCE * AGES * age.shape[1])
     clear = (mean > 0.0) & (mean * mean > 2.0 * limit * variance / known)
     later = np.cumsum(np.where(clear, mean, 0.0)[:, ::-1], axis=1)[:, ::-1]
     # the results that count are those of the ages from age - counts on

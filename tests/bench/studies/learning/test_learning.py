@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -26,8 +27,10 @@ from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.store.folder import Folder, read_frame
 from ata_gym.bench.store.note import read_note
 from ata_gym.bench.store.provenance import provenance
+from ata_gym.pools import exponential
 from ata_gym.rl.agent import LearnedAgent, LearnedDispatchAgent
 from ata_gym.rl.specification import policy_name
+from ata_gym.scenarios import resolve
 from ata_gym.scenarios.for_agents import SPLITS
 from ata_gym.utils.files import manifest
 from ata_policies.setting import Setting
@@ -302,6 +305,21 @@ def test_the_agent_is_a_file_of_the_library_without_what_differs_from_run_to_run
     assert not {"start_time", "ep_info_buffer", "_num_timesteps_at_start"} & json.loads(data).keys()
 
 
+def test_an_agent_that_was_trained_with_latencies_sees_them(learning, learn_in, tmp_path):
+    late = learning(steps=32, evaluations=1)
+    pool = exponential(np.ones(6)).with_latency(np.arange(6.0))
+    late = replace(late, scenario=resolve(pool=pool, budget=8, horizon=5))
+    learn_in(late, tmp_path)
+    policy = LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))
+    assert policy.uses_latency
+    for latency in (None, np.arange(6.0)):
+        env = gym.make("ata_gym/TaskAllocation-v0", pool=pool.with_latency(latency), budget=8)
+        observation, _ = env.reset(seed=0)
+        action, state = policy.predict(observation)
+        action, _ = policy.predict(env.step(action)[0], state)
+        assert action.sum() == 8
+
+
 def test_a_configuration_whose_fields_hold_something_else_is_refused_by_file_and_field(
     trained,
     tmp_path,
@@ -309,7 +327,7 @@ def test_a_configuration_whose_fields_hold_something_else_is_refused_by_file_and
     *_, path = trained
     shutil.copy(path / "agent.zip", tmp_path)
     config = json.loads((path / "config.json").read_text())
-    own = ("env", "algorithm", "action", "seed", "n", "budget")
+    own = ("env", "algorithm", "action", "seed", "n", "latency", "budget")
     kept = {**{name: config[name] for name in own}, "hyperparameters": {"policy_kwargs": {}}}
     (tmp_path / "config.json").write_text(json.dumps(kept))
     read = lambda: LearnedAgent(Setting(n=6, budget=8), folder=str(tmp_path))  # noqa: E731

@@ -4,14 +4,17 @@ Compilation, autotuning, cold caches and downloads slow the first tasks of a wor
 """
 
 import math
+from typing import Any
 
-from ata_gym.utils.compiled import phase
+from ata_gym.typing import Floats
+from ata_gym.utils.compiled import inlined, phase
 from ata_policies.beliefs.distributions.arrays import (
     AGES,
     CHANCE,
     MEMORIES,
     ROW,
     SLOT,
+    SPREADS,
     YOUNG,
     Feedback,
     RowBelief,
@@ -36,6 +39,7 @@ def count_ages(belief: RowBelief, feedback: Feedback) -> None:
             step = math.log(feedback.time[r] / before)
             if abs(step) < math.inf:
                 belief.row[ROW.steps] += abs(step)
+                tracks[s, SLOT.steps] += abs(step)
                 belief.row[ROW.differences] += 1.0
         tracks[s, SLOT.last_time] = feedback.time[r]
         if age < YOUNG:
@@ -47,6 +51,24 @@ def count_ages(belief: RowBelief, feedback: Feedback) -> None:
             tracks[s, SLOT.ages + b] += feedback.time[r]
             if 0.0 < feedback.time[r] < math.inf:
                 tracks[s, SLOT.age_logs + b] += math.log(feedback.time[r])
+
+
+@inlined
+def spread_of_steps(steps: Floats, number: Floats, row_steps: Floats, row_number: Floats) -> Any:
+    """Return the variance of the logarithm of a worker's time, from successive times.
+
+    Normal differences of this mean absolute size have twice this variance. Those of the row count
+    as much as 5 of the worker's own.
+
+    Args:
+        steps: The absolute differences of the worker, added up.
+        number: How many they are.
+        row_steps: Those of the row.
+        row_number: How many they are.
+    """
+    usual = (row_steps + 1.0) / (row_number + 1.0)
+    mean = (steps + SPREADS * usual) / (number + SPREADS)
+    return 0.25 * math.pi * mean * mean
 
 
 @phase
@@ -85,8 +107,6 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
     tracks = belief.tracks
     row = belief.row
     limit = math.log(CHANCE * AGES * len(belief.slot))
-    # the variance that normal differences of this mean size have, halved
-    spread = 0.25 * math.pi * ((row[ROW.steps] + 1.0) / (row[ROW.differences] + 1.0)) ** 2
     for j in range(count):
         i = totals.worker[j]
         s = belief.slot[i]
@@ -96,6 +116,9 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
         # only while all results are in the bins, and cancelled tasks say nothing
         if age > YOUNG or belief.cancellations[i] > 0.0 or tracks[s, SLOT.stretch] > 0.0:
             continue
+        spread = spread_of_steps(
+            tracks[s, SLOT.steps], age - 1.0, row[ROW.steps], row[ROW.differences]
+        )
         all_time = 0.0
         all_logs = 0.0
         for b in range(AGES):
