@@ -188,7 +188,7 @@ def track(
     show_results(results)
 
 
-SetName = StrEnum("SetName", ["steady", "changing", "unseen", "drawn"])
+SetName = StrEnum("SetName", ["steady", "changing", "unseen", "drawn", "cluster"])
 """The sets of scenarios."""
 
 Timings = Annotated[
@@ -208,8 +208,8 @@ def leaderboard(
             "--set",
             help=(
                 "Scenarios whose workers stay as they are, scenarios that change, a check on kinds"
-                " of workers that no policy was tuned on, or workers that are drawn anew for each"
-                " seed."
+                " of workers that no policy was tuned on, workers that are drawn anew for each"
+                " seed, or workers as clusters have them."
             ),
         ),
     ] = SetName.steady,
@@ -270,6 +270,7 @@ def leaderboard(
     ata-gym leaderboard --set unseen --scenarios walk,lomax --prices 0 \
         --policies restarting-beta,distribution-learner
     ata-gym leaderboard --set drawn --quick --workers ray --address auto
+    ata-gym leaderboard --set cluster --prices 0
     ata-gym leaderboard \
         --policies ata-icml,thompson,my_package.my_module:MyPolicy:shape=4
     ```

@@ -60,8 +60,8 @@ def leaderboard(
 
     Args:
         set_name: ``steady``, whose workers stay as they are; ``changing``; ``unseen``, kinds of
-            workers that no policy was tuned on; or ``drawn``, workers that are drawn anew for each
-            seed.
+            workers that no policy was tuned on; ``drawn``, workers that are drawn anew for each
+            seed; or ``cluster``, workers as clusters have them, drawn anew as well.
         quick: Whether it is a quick look: few scenarios, rounds, prices and seeds.
         policies: The policies, as for ``run``, by default those of the set. The policy by whose
             clocks all others are divided always plays: OFTA, or the OFTA of each round.

@@ -1,4 +1,4 @@
-"""The sets of scenarios of the leaderboard. Any change of one needs a new version of it."""
+"""The sets of scenarios whose workers are the same for all seeds, but for one that is drawn."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from ata_gym.bench.studies.leaderboard.scenario_set import (
 )
 from ata_gym.pools import Pool, PoolDistribution, gamma
 from ata_gym.scenarios import scenario
-from ata_gym.scenarios.for_agents import FAMILIES, FOR_AGENTS, SMALL, SPLITS
+from ata_gym.scenarios.for_agents import FAMILIES
 from ata_gym.scenarios.scenario import Maker
 from ata_gym.simulation.keys import stream_keys, uniforms
 from ata_gym.typing import Floats
@@ -190,25 +190,6 @@ CHANGING = ScenarioSet(
     seeds=4,
 )
 """Workers that change."""
-
-DRAWN = ScenarioSet(
-    name="drawn",
-    version="3",
-    built={name: scenario for name in FOR_AGENTS if name != SMALL},
-    prices=(0.0, 0.1, 1.0),
-    quick={"drawn-6-v1": 25, "drawn-3-to-16-v1": 50, "drawn-heavy-8-v1": 50},
-    policies=for_changing_workers,
-    front="drawn-6-v1",
-    seeds=32,
-    quick_seeds=8,
-    first_seed=SPLITS["test"][0],
-)
-"""Workers drawn anew for each seed, for policies that were trained.
-
-The seeds are the first of ``SPLITS["test"]``: no policy that was trained on the seeds of "train"
-and chosen on the seeds of "validation" has met these workers. Intervals are over seeds, and so over
-workers.
-"""
 
 _SEED = 2011  # the seed of the records that are made here
 
@@ -391,6 +372,3 @@ UNSEEN = ScenarioSet(
 The set answers whether a default is right where nobody looked, so it is never used to choose a
 constant.
 """
-
-SETS = {scenario_set.name: scenario_set for scenario_set in (STEADY, CHANGING, UNSEEN, DRAWN)}
-"""All sets, by name."""
