@@ -143,13 +143,18 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         self, state: State[DistributionBelief, RacePlan], observation: Observation
     ) -> tuple[Ints, State[DistributionBelief, RacePlan]]:
         plan = state.plan
-        latency = observation.get("latency", np.zeros_like(observation["elapsed"]))
-        whole = with_latency_spread(
-            observation["worker"], observation["duration"], observation["elapsed"], latency
+        if "latency" in observation:
+            duration, elapsed = with_latency_spread(
+                observation["worker"],
+                observation["duration"],
+                observation["elapsed"],
+                observation["latency"],
+            )
+            observation = observation | {"duration": duration, "elapsed": elapsed}
+        away = (plan.away | plan.racing) & ~signs_of_life(
+            observation["worker"], observation["elapsed"]
         )
-        with_latencies = dict(zip(("duration", "elapsed"), whole, strict=True))
-        away = (plan.away | plan.racing) & ~signs_of_life(observation["worker"], whole[1])
-        feedback = counted(observation | with_latencies)
+        feedback = counted(observation)
         rows = np.flatnonzero(self._due(state))
         late = _latencies(state)
         untried = _untried(state.belief, late)
@@ -226,14 +231,11 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         has_race = np.isfinite(times).any(axis=1, keepdims=True)
         # where nobody is known, any finite scores will do: the row has no race
         scores = np.where(has_race, times, 1.0)
-        keys = state.round_keys()
-        drawn = rates.draw(keys)
         ranking = times
         latency = None
         if late is not None:
             until = late.until(scores, budget)
             ranking = late.ranking(times, until)
-            drawn = late.ranking(drawn, until)
             latency = late.mean
         race = has_race * race_allocation(
             scores,
@@ -243,6 +245,10 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
             latency,
             np.where(has_race, ranking, 1.0),
         )
+        keys = state.round_keys()
+        drawn = rates.draw(keys)
+        if late is not None:
+            drawn = late.ranking(drawn, until)
         slowest = np.max(np.where(race > 0, ranking, 0.0), axis=1, keepdims=True)
         tried = ~untried & (drawn <= slowest)
         tried |= self._to_try(state, untried, keys) | self._next_fastest(state, ranking)

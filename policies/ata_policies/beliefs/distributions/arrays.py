@@ -4,9 +4,7 @@ The past counts less where workers change. Ours.
 """
 
 import math
-from typing import NamedTuple, TypeAlias
-
-import numpy as np
+from typing import Any, NamedTuple, TypeAlias
 
 from ata_gym.typing import Floats, Ints, Ints32, Mask
 from ata_gym.utils.compiled import inlined, phase
@@ -64,7 +62,27 @@ class RowPlaces(NamedTuple):
     """
     differences: int = 20
     """How many these differences are."""
-    size: int = 21
+    products: int = 21
+    """Products of a worker's deviations in the same round, and in rounds 1 and 2 apart."""
+    deviations: int = 24
+    """How many of each were added up."""
+    deviation_results: int = 25
+    """Results in the rounds of these deviations."""
+    gram: int = 26
+    """Products of the deviations of two shorter memories, (3, 3)."""
+    moments: int = 35
+    """Products of these deviations and the next deviation of their worker, (3,)."""
+    predicted: int = 38
+    """The squares of the latter."""
+    predictions: int = 39
+    """Their number."""
+    weights: int = 40
+    """The weights of the shorter memories in the prediction of the next deviation, (3,)."""
+    return_gain: int = 43
+    """By how much this prediction was better than the longest memory."""
+    returns: int = 44
+    """1 if this prediction counts, else 0."""
+    size: int = 45
     """The number of places."""
 
 
@@ -109,17 +127,23 @@ class SlotPlaces(NamedTuple):
     """The share of the results of all rounds that counts; 0 if all count unchanged."""
     counted_stretch: int = 24
     """How many times longer their times count; 0 if all count unchanged."""
-    age: int = 25
+    deviation: int = 25
+    """The logarithm of its last round's time over the level of its longest memory."""
+    deviation_before: int = 26
+    """The same of its round with results before that one."""
+    streak: int = 27
+    """Its last rounds with results, without a gap and since it began anew."""
+    age: int = 28
     """Results in all; beginning anew leaves this and the times by age as they are."""
-    ages: int = 26
+    ages: int = 29
     """The times of the results by age: of tasks 1, 2, 3 to 4, 5 to 8, ..., 33 to 64."""
-    last_time: int = 33
+    last_time: int = 36
     """The time of the last result."""
-    age_logs: int = 34
+    age_logs: int = 37
     """The logarithms of these times, added up by age; of a time of 0 it is 0."""
-    steps: int = 41
+    steps: int = 44
     """The absolute differences of the logarithms of its successive times, added up."""
-    size: int = 42
+    size: int = 45
     """The number of places."""
 
 
@@ -141,7 +165,7 @@ MEMORIES = 4
 """The number of memories."""
 LEAST_SHARE = 1.0 / LARGEST_COUNT
 """The least share of a past: less never counts, though a state from outside may hold less."""
-SPREADS = 5.0
+_SPREADS = 5.0
 """Results that the squared errors of the row count for in a worker's own."""
 _SHARPEST = 1.0 / 16.0
 """The least dispersion, since what is expected of a cancelled task has the error of its bin."""
@@ -275,8 +299,29 @@ def counted_of(tracks: Floats, s: int) -> tuple[float, float]:
 def dispersion_of(squares: float, results: float, row_squares: float, row_results: float) -> float:
     """Return the squared errors per result of a worker, in part from all workers of its row."""
     common = (row_squares + 1.0) / (row_results + 1.0)
-    dispersion: float = max((squares + SPREADS * common) / (results + SPREADS), _SHARPEST)
+    dispersion: float = max((squares + _SPREADS * common) / (results + _SPREADS), _SHARPEST)
     return dispersion
+
+
+def spread_of_steps(steps: Any, number: Any, row_steps: Any, row_number: Any) -> Any:
+    """Return the variance of the logarithm of a worker's time, from successive times.
+
+    Normal differences of this mean absolute size have twice this variance. Those of the row count
+    as much as 5 of the worker's own. All arguments are numbers, or arrays that broadcast.
+
+    Args:
+        steps: The absolute differences of the worker, added up.
+        number: How many they are.
+        row_steps: Those of the row.
+        row_number: How many they are.
+    """
+    usual = (row_steps + 1.0) / (row_number + 1.0)
+    mean = (steps + _SPREADS * usual) / (number + _SPREADS)
+    return 0.25 * math.pi * mean * mean
+
+
+compiled_spread_of_steps = inlined(spread_of_steps)
+"""The same inside kernels."""
 
 
 @inlined
@@ -373,71 +418,6 @@ def count_results(feedback: Feedback, last: Floats, round: float, totals: Worker
         if k < len(worker):
             totals.results[totals.entry[i]] += 1.0
     return count
-
-
-@phase
-def give_slots(
-    belief: RowBelief,
-    round: float,
-    feedback: Feedback,
-    totals: WorkerTotals,
-    count: int,
-    mean: Floats,
-) -> None:
-    """Give slots to workers with results that have none.
-
-    Free slots come first, then the slots of slower workers without feedback.
-
-    Args:
-        belief: The belief of the row; it is changed in place.
-        round: The round, which is the last one of all workers with feedback.
-        feedback: The feedback of the round.
-        totals: The totals of the round by worker.
-        count: The number of workers with feedback.
-        mean: (slots,) room for the mean of each owner.
-    """
-    slot = belief.slot
-    owner = belief.owner
-    computed = False
-    for j in range(count):
-        i = totals.worker[j]
-        if slot[i] >= 0 or totals.results[j] == 0.0:
-            continue
-        s = 0
-        while s < len(owner) and owner[s] >= 0:
-            s += 1
-        if s == len(owner):
-            # means are computed once a round; owners with feedback keep their slots, by a mean of 0
-            if not computed:
-                computed = True
-                for k in range(len(owner)):
-                    o = owner[k]
-                    if belief.last[o] < round:
-                        mean[k] = belief.busy[o] / max(belief.counts[o], 1.0)
-                    else:
-                        mean[k] = 0.0
-            s = int(np.argmax(mean))
-            shortest = math.inf
-            for r in range(len(feedback.worker)):
-                if feedback.worker[r] == i:
-                    shortest = min(shortest, feedback.time[r])
-            if mean[s] <= shortest:
-                continue
-            # without a slot nothing tells that it is a suspect: its past counts in full again
-            if belief.tracks[s, SLOT.stretch] > 0.0:
-                rescale(
-                    belief,
-                    owner[s],
-                    s,
-                    1.0 / belief.tracks[s, SLOT.kept_share],
-                    1.0 / belief.tracks[s, SLOT.stretch],
-                )
-            slot[owner[s]] = -1
-            mean[s] = 0.0
-        owner[s] = i
-        slot[i] = s
-        belief.tracks[s] = 0.0
-        belief.bins[s] = 0.0
 
 
 @phase

@@ -9,7 +9,6 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.adjustments.age import spread_of_steps
 from ata_policies.beliefs.distributions.arrays import (
     AGES,
     CHANCE,
@@ -18,6 +17,7 @@ from ata_policies.beliefs.distributions.arrays import (
     ROW,
     SLOT,
     Places,
+    spread_of_steps,
 )
 from ata_policies.beliefs.distributions.observing import observe_round
 
@@ -52,18 +52,28 @@ _COUNTS = (
     ROW.refuted,
     ROW.differences,
 )
-_LARGEST_IN_ROW = dict.fromkeys(_COUNTS, LARGEST_COUNT) | {ROW.force: len(HORIZONS) - 1}
+_LARGEST_IN_ROW = dict.fromkeys(_COUNTS, LARGEST_COUNT)
+_LARGEST_IN_ROW |= {ROW.force: len(HORIZONS) - 1, ROW.returns: 1}
 _MOST_OF_ROW = tuple(_LARGEST_IN_ROW.get(place, FINITE) for place in range(ROW.size))
 _LARGEST_IN_TRACK = dict.fromkeys(
     (*range(SLOT.results, 2 * MEMORIES, 2), SLOT.mass, SLOT.age, SLOT.probes, SLOT.suspect_results),
     LARGEST_COUNT,
 )
 _LARGEST_IN_TRACK |= {SLOT.kept_share: 1, SLOT.counted_share: 1}
-_LEAST_OF_TRACK = tuple(-FINITE if place >= SLOT.age_logs else 0.0 for place in range(SLOT.size))
 _MOST_OF_TRACK = tuple(_LARGEST_IN_TRACK.get(place, FINITE) for place in range(SLOT.size))
-_LEAST_OF_ROW = tuple(
-    -FINITE if ROW.gains <= place < ROW.spread else 0.0 for place in range(ROW.size)
+_SIGNED_IN_ROW = (
+    *range(ROW.gains, ROW.spread),
+    *range(ROW.products + 1, ROW.deviations),
+    *range(ROW.gram, ROW.predicted),
+    *range(ROW.weights, ROW.returns),
 )
+_LEAST_OF_ROW = tuple(-FINITE if place in _SIGNED_IN_ROW else 0.0 for place in range(ROW.size))
+_SIGNED_IN_TRACK = (
+    SLOT.deviation,
+    SLOT.deviation_before,
+    *range(SLOT.age_logs, SLOT.steps),
+)
+_LEAST_OF_TRACK = tuple(-FINITE if place in _SIGNED_IN_TRACK else 0.0 for place in range(SLOT.size))
 
 
 class DistributionBelief(NamedTuple):
@@ -99,6 +109,14 @@ class DistributionBelief(NamedTuple):
     worker is what this memory holds, d_h + 1 results of mean m_h; how times vary around their level
     is known from all of them. So nothing is lost if a longer memory predicts better later. If
     nothing changes, a short memory loses 1 / (2 h) per round and worker.
+
+    **Levels that return.** A fifth prediction is learned from the row itself
+    (``adjustments.persistence``). The logarithm of the next level over the level of
+    the longest memory is a weighted sum of those of the shorter memories, with weights by least
+    squares over all workers. So a trend goes on, and what was a passing deviation shrinks. A worker
+    without feedback returns to its longest memory as the correlation of levels from round to round
+    says, and is known less and less: so it is tried again. This prediction counts where it was
+    better than every memory, and by the same lead.
 
     **Restarts.** A test for a single worker sums l_all - l_h, for 16 and 4 rounds, against the
     memory in force and never below 0 (CUSUM). At 12 it restarts the worker from what the better
@@ -158,9 +176,9 @@ class DistributionBelief(NamedTuple):
     These times are in units of ``anchor``.
     """
     tracks: Annotated[Floats, Within(_LEAST_OF_TRACK, _MOST_OF_TRACK)]
-    """(E, slots, 42) what the memories of the worker hold, and whether it is a suspect."""
+    """(E, slots, 45) what the memories of the worker hold, and whether it is a suspect."""
     row: Annotated[Floats, Within(_LEAST_OF_ROW, _MOST_OF_ROW)]
-    """(E, 21) what is known of the row."""
+    """(E, 45) what is known of the row."""
 
     @classmethod
     def empty(cls, rows: int, n: int) -> Self:

@@ -16,9 +16,18 @@ from ata_policies.beliefs.distributions.adjustments.common_factor import (
     find_factor,
     follow,
 )
+from ata_policies.beliefs.distributions.adjustments.persistence import (
+    LEAST_LEAD,
+    choose_memory,
+    learn_deviations,
+    learn_weights,
+    persistence_of,
+    recall,
+    returned,
+)
+from ata_policies.beliefs.distributions.adjustments.slots import give_slots
 from ata_policies.beliefs.distributions.arrays import (
     CANCELLED,
-    CHANCE,
     COMPARED_ROUNDS,
     FINISHED,
     HORIZONS,
@@ -36,7 +45,6 @@ from ata_policies.beliefs.distributions.arrays import (
     count_results,
     counted_of,
     dispersion_of,
-    give_slots,
     lead_of,
     level,
     make_room,
@@ -54,8 +62,6 @@ from ata_policies.beliefs.distributions.suspects import (
     wait_longer,
 )
 
-_LEAST_LEAD = 12.0
-"""How much better than the memory in force another one must be to restart a worker."""
 _ROUNDS_OF_EVENT = 10.0
 """Workers that change within so many rounds are one event."""
 _LEAST_CHANGED = 3
@@ -71,7 +77,7 @@ def _compare(belief: RowBelief, s: int, force: int, losses: Floats) -> int:
     """Update the tests of slot s; return the memory from which it begins anew, or 0 for none."""
     tracks = belief.tracks
     best = 0
-    highest = _LEAST_LEAD
+    highest = LEAST_LEAD
     # without the last memory: one of a single round would often win by chance
     for h in range(force + 1, MEMORIES - 1):
         statistic = max(tracks[s, SLOT.tests + h - 1] + losses[h], 0.0)
@@ -147,7 +153,7 @@ def _all_changed(tracks: Floats, count: int, round: float) -> bool:
 def _remember(belief: RowBelief, totals: WorkerTotals, count: int, all_anew: bool) -> None:
     """Add the totals of the round to all memories of their workers, except a suspect's.
 
-    The moments of these workers then hold all of their past: this undoes the last ``_recall``.
+    The moments of these workers then hold all of their past: this undoes the last ``recall``.
     """
     tracks = belief.tracks
     for j in range(count):
@@ -230,54 +236,10 @@ def _count(
 
 
 @phase
-def _choose_memory(tracks: Floats, row: Floats, gain: Floats, elapsed: Floats) -> int:
-    """Add the gains of the round to the row's, and return the memory that comes into force."""
-    lead = math.log(CHANCE * len(tracks))
-    # what is expected of a cancelled task depends on the tasks before it: ask for a larger lead
-    if elapsed[np.argmax(elapsed)] > 0.0:
-        lead = max(lead, _LEAST_LEAD)
-    best = 0
-    highest = lead * (row[ROW.log_spread] + 1.0) / (row[ROW.results] + 1.0)
-    for h in range(1, MEMORIES):
-        row[ROW.gains + h - 1] = (1.0 - 1.0 / COMPARED_ROUNDS) * row[ROW.gains + h - 1] + gain[h]
-        if row[ROW.gains + h - 1] > highest:
-            best = h
-            highest = row[ROW.gains + h - 1]
-    # the tests of workers compare with the memory in force
-    if best != row[ROW.force]:
-        tracks[:, SLOT.tests : SLOT.squares] = 0.0
-    row[ROW.force] = best
-    return best
-
-
-@phase
-def _recall(belief: RowBelief, round: float, force: int) -> None:
-    """Let the moments of each worker count as much, at the level, as the memory in force holds."""
-    tracks = belief.tracks
-    for s in range(len(belief.owner)):
-        i = belief.owner[s]
-        if i < 0 or tracks[s, SLOT.results] == 0.0 or tracks[s, SLOT.stretch] > 0.0:
-            continue
-        # for workers with feedback _remember has done this: all of the past counts again
-        if belief.last[i] != round:
-            share, stretch = counted_of(tracks, s)
-            weigh(belief, i, 1.0 / share, 1.0 / stretch)
-        share = stretch = 1.0
-        if force > 0:
-            results = tracks[s, SLOT.results + 2 * force] + 1.0
-            share = min(results / tracks[s, SLOT.results], 1.0)
-            stretch = level(tracks, s, force) / level(tracks, s, 0)
-        if not 0.0 < stretch < math.inf:
-            stretch = 1.0
-        weigh(belief, i, share, stretch)
-        tracks[s, SLOT.counted_share] = share
-        tracks[s, SLOT.counted_stretch] = stretch
-
-
-@phase
 def _compare_workers(
     old_row: Floats,
     belief: RowBelief,
+    last: Floats,
     totals: WorkerTotals,
     count: int,
     gain: Floats,
@@ -290,6 +252,7 @@ def _compare_workers(
     Args:
         old_row: The numbers of the row before the round.
         belief: The belief of the row; it is changed in place.
+        last: (n,) the last round with feedback of each worker before this one.
         totals: The totals of the round by worker; it is filled in which are set aside.
         count: The number of workers with feedback.
         gain: (4,) by how much each memory predicted better than the longest; overwritten.
@@ -299,6 +262,8 @@ def _compare_workers(
     round = belief.row[ROW.clock]
     force = int(old_row[ROW.force])
     restarted = 0
+    persistence = persistence_of(old_row)
+    return_gain = 0.0
     usual = 0.0
     for j in range(count):
         s = belief.slot[totals.worker[j]]
@@ -343,6 +308,10 @@ def _compare_workers(
                     losses[h] = weight * lead_of(m, in_force, d, x) / dispersion
                 else:
                     losses[h] = 0.0
+            idle = round - 1.0 - last[i]
+            m = returned(tracks, old_row, s, force, idle, persistence)[1] * longest
+            if m > 0.0 and longest > 0.0:
+                return_gain += weight * lead_of(m, longest, d, x)
             best = _compare(belief, s, force, losses)
             m = level(tracks, s, force)
             if m > 0.0:
@@ -354,6 +323,8 @@ def _compare_workers(
                 restarted += 1
         if share < 1.0 or stretch != 1.0:
             rescale(belief, i, s, share, stretch)
+    past_gain = (1.0 - 1.0 / COMPARED_ROUNDS) * old_row[ROW.return_gain]
+    belief.row[ROW.return_gain] = past_gain + return_gain
     # suspects that were probed in vain in this round wait longer
     for j in range(count):
         s = belief.slot[totals.worker[j]]
@@ -478,7 +449,11 @@ def observe_round(
     # phase 3: compare each worker's round with what was expected, and find suspects and restarts
     gain = np.zeros(MEMORIES)
     losses = np.empty(MEMORIES)
-    restarted = _compare_workers(row, belief, worker_totals, count, gain, losses)
+    restarted = _compare_workers(row, belief, last, worker_totals, count, gain, losses)
+
+    # how levels move is learned from the workers that are not suspects
+    learn_deviations(belief, last, worker_totals, count, 1.0 - 1.0 / COMPARED_ROUNDS)
+    learn_weights(new_row, np.empty((MEMORIES - 1, MEMORIES - 1)), np.empty(MEMORIES - 1))
 
     # phase 4: all workers begin anew where enough of them changed
     if restarted > 0:
@@ -493,6 +468,6 @@ def observe_round(
     _count(belief, feedback, worker_totals, count, all_anew)
     count_ages(belief, feedback)
     forget_slow_starts(belief, worker_totals, count)
-    force = _choose_memory(new_tracks, new_row, gain, elapsed)
-    _recall(belief, round, force)
+    force = choose_memory(new_tracks, new_row, gain, elapsed)
+    recall(belief, round, force)
     follow(belief, factor, all_anew)

@@ -1,1 +1,1 @@
-"""What is divided out of the times of a round before workers are compared."""
+"""The steps in which a belief is adjusted round by round: factors, ages, memories and slots."""

@@ -4,21 +4,20 @@ Compilation, autotuning, cold caches and downloads slow the first tasks of a wor
 """
 
 import math
-from typing import Any
 
 from ata_gym.typing import Floats
-from ata_gym.utils.compiled import inlined, phase
+from ata_gym.utils.compiled import phase
 from ata_policies.beliefs.distributions.arrays import (
     AGES,
     CHANCE,
     MEMORIES,
     ROW,
     SLOT,
-    SPREADS,
     YOUNG,
     Feedback,
     RowBelief,
     WorkerTotals,
+    compiled_spread_of_steps,
     dispersion_of,
 )
 
@@ -51,24 +50,6 @@ def count_ages(belief: RowBelief, feedback: Feedback) -> None:
             tracks[s, SLOT.ages + b] += feedback.time[r]
             if 0.0 < feedback.time[r] < math.inf:
                 tracks[s, SLOT.age_logs + b] += math.log(feedback.time[r])
-
-
-@inlined
-def spread_of_steps(steps: Floats, number: Floats, row_steps: Floats, row_number: Floats) -> Any:
-    """Return the variance of the logarithm of a worker's time, from successive times.
-
-    Normal differences of this mean absolute size have twice this variance. Those of the row count
-    as much as 5 of the worker's own.
-
-    Args:
-        steps: The absolute differences of the worker, added up.
-        number: How many they are.
-        row_steps: Those of the row.
-        row_number: How many they are.
-    """
-    usual = (row_steps + 1.0) / (row_number + 1.0)
-    mean = (steps + SPREADS * usual) / (number + SPREADS)
-    return 0.25 * math.pi * mean * mean
 
 
 @phase
@@ -141,7 +122,7 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
         # only while all results are in the bins, and cancelled tasks say nothing
         if age > YOUNG or belief.cancellations[i] > 0.0 or tracks[s, SLOT.stretch] > 0.0:
             continue
-        spread = spread_of_steps(
+        spread = compiled_spread_of_steps(
             tracks[s, SLOT.steps], age - 1.0, row[ROW.steps], row[ROW.differences]
         )
         all_time = 0.0

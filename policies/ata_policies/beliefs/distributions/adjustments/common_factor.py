@@ -192,11 +192,12 @@ def find_factor(
       squared logarithm, with this one;
     - workers that come into use in this round have it too (``_is_shared``).
 
-    V also holds what the levels have in common, as if they were all off in the same way (workers
+    Of a factor above 1, c is less here by sqrt(2 ln(n) l), where l is the mean variance of the
+    levels: of n workers those that happened to look fast are in use, and look slower later. V also
+    holds what the levels have in common, as if they were all off in the same way (workers
     are in use because they looked fast), and the part of q above 1. The factor is then shrunk by
     its uncertainty, to exp(k c). A round with a cancelled task has no factor, since such a task
-    says too little, and none is looked for in the first 10 rounds, and in the 10 after one was
-    refuted.
+    says too little, and none is looked for in the 10 rounds after one was refuted.
 
     Args:
         belief: The belief of the row; the rounds with a factor are counted in it.
@@ -208,9 +209,6 @@ def find_factor(
     """
     row = belief.row
     n = len(belief.slot)
-    # at first, workers are in use because they happened to look fast: all look slower later
-    if row[ROW.clock] < pause:
-        return 1.0
     if row[ROW.refuted] > 0.0 and row[ROW.clock] - row[ROW.refuted] < pause:
         return 1.0
     for i in range(n):
@@ -223,18 +221,24 @@ def find_factor(
     centre = _centre(ratios, size, scale)
     precision = 0.0
     doubt = 0.0
+    level_variance = 0.0
     unchanged = 0
     young = 0
     for k in range(size):
         ratios.log_ratio[k] += _LOG_BIAS * scale * ratios.bias[k]
         precision += 1.0 / ratios.variance[k]
         doubt += ratios.doubt[k] / ratios.variance[k]
+        level_variance += ratios.doubt[k]
         young += ratios.young[k]
         unchanged += abs(ratios.log_ratio[k]) <= abs(ratios.log_ratio[k] - centre)
     scale = _scale(ratios, size, centre)
     variance = (scale * (1.0 + doubt) + (size - 1.0) * max(scale - 1.0, 0.0)) / precision
     # normal factors, whose variance is the mean of their squares so far, and normal errors
     square = centre * centre
+    # of n workers those are in use that look fast: the errors of their levels are up to so large
+    if centre > 0.0:
+        chosen = math.sqrt(2.0 * math.log(n) * level_variance / size)
+        square = max(centre - chosen, 0.0) ** 2
     spread = (row[ROW.factor_squares] + square) / (row[ROW.factors] + 1.0)
     kept = spread / (spread + variance)
     evidence = 0.5 * (kept * square / variance + math.log(1.0 - kept))
