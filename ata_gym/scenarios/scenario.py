@@ -148,6 +148,10 @@ class Scenario:
             fields["unit_costs"] = tuple(checked_costs(self.unit_costs, pool.n).tolist())
         # the dataclass is frozen: its fields are set past __setattr__
         vars(self).update(fields)
+        if pool.latency is not None and any(isinstance(change, Redraw) for change in changes):
+            raise ValueError(
+                "workers that are drawn anew pay no latency: give latency=... with a fixed pool",
+            )
         if pool.latency is None and changes_latencies(changes):
             raise ValueError(
                 "Congestion makes latencies longer, and these workers pay none: give the pool a"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ata_gym.changes import Congestion, Switch
+from ata_gym.changes import Congestion, Redraw, Switch
 from ata_gym.pools import (
     Pool,
     PoolDistribution,
@@ -177,6 +177,9 @@ def test_what_has_its_latency_inside_is_refused() -> None:
             make(1.0)
     with pytest.raises(ValueError, match="drawn anew pay no latency"):
         gym.make(ALLOCATION, pool=PoolDistribution(3), budget=2, latency=1.0)
+    drawn = Redraw(PoolDistribution(3))
+    with pytest.raises(ValueError, match="drawn anew pay no latency"):
+        Scenario(POOL.with_latency(1.0), budget=3, changes=(drawn,))
     with pytest.raises(ValueError, match="these workers pay none"):
         Scenario(POOL, budget=3, changes=(Congestion(2.0, 0.1, 0.1),))
 
