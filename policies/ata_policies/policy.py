@@ -208,7 +208,10 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             if "warm_up" in batch:
                 worker, duration, elapsed = counted(batch)
             if "latency" in batch and isinstance(latency, LatencyBelief):
-                latency = latency.observe(batch["latency"], paid_in_full(worker, elapsed))
+                paid = batch["latency"]
+                if "warm_up" in batch:
+                    paid = np.where(batch["warm_up"], 0.0, paid)
+                latency = latency.observe(paid, paid_in_full(worker, elapsed))
             belief = belief.observe(worker, duration, elapsed)
             state = State(belief, plan, round + self.begins(batch), episode, state.key, latency)
             if conditions is None:

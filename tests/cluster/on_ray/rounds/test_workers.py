@@ -248,7 +248,7 @@ def test_each_actor_has_a_warm_up_after_its_start(mode, names, tmp_path):
 
             until(is_known)
             watched.round(start, slow_at_first)
-            assert 0.002 <= max(learned) < slow
+            assert max(learned) < slow
         # a state may be of other actors, and none of these is known
         runner.load_state_dict(runner.state_dict())
         watched.round("loaded", slow_at_first)
