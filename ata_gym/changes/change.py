@@ -13,7 +13,7 @@ from ata_gym.changes.conditions import Conditions
 from ata_gym.pools import Pool
 from ata_gym.pools.distributions import Distributions
 from ata_gym.simulation.disturbances import Disturbances, undisturbed
-from ata_gym.simulation.keys import uniforms_of_round
+from ata_gym.simulation.keys import keys_of_change, uniforms_of_round
 from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.ranges import FINITE
 from ata_gym.utils.trees import as_lists
@@ -298,7 +298,7 @@ class ChangeProcess:
         self._latency = catalogue.latency
         self.varies = bool(changes) or self._latency is not None
         """Whether a round differs from another in more than the noise of its tasks."""
-        self._median = catalogue.median()
+        self._median = catalogue.median() if self.varies else None
         self.conditions = Conditions.unchanged(np.zeros(rows, np.int64), n)
         self.memories = [np.zeros((rows, change.slots, n)) for change in changes]
 
@@ -359,7 +359,7 @@ class ChangeProcess:
             episode: The episode of each row, shape (E,).
             round: The round of each row, shape (E,).
         """
-        if not self.varies:
+        if self._median is None:
             return
         conditions = Conditions.unchanged(round.copy(), self._n)
         for change, memory in zip(self._changes, self.memories, strict=True):
@@ -369,15 +369,15 @@ class ChangeProcess:
         if self._latency is None:
             latency = undisturbed(self._n).latency
         else:
-            uniforms = uniforms_of_round(keys, episode, round, _LATENCY_PLACE, self._n)
-            latency = self.conditions.latency(self._latency, uniforms)
+            latency_keys = keys_of_change(keys, episode, _LATENCY_PLACE)
+            latency = self.conditions.latency(self._latency, latency_keys)
         self.disturbances = self.conditions.disturbances(self._median, latency)
 
     def under(
         self, allocation: NDArray[np.integer[Any]]
     ) -> tuple[Distributions, Disturbances | None]:
         """The distributions and disturbances of the round under its allocation, shape (E, n)."""
-        if not self._needs_allocation or self.disturbances is None:
+        if not self._needs_allocation or self.disturbances is None or self._median is None:
             return self.distributions, self.disturbances
         conditions = self.conditions
         for change, memory in zip(self._changes, self.memories, strict=True):

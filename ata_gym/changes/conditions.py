@@ -8,8 +8,8 @@ from ata_gym.pools import Pool
 from ata_gym.pools.distributions import Distributions
 from ata_gym.pools.families import TRACE_BY_ROUND
 from ata_gym.simulation.disturbances import NOISE, Disturbances, undisturbed
-from ata_gym.simulation.task_times import times_of_round
-from ata_gym.typing import Floats, Ints, Mask
+from ata_gym.simulation.task_times import task_times
+from ata_gym.typing import Floats, Ints, Keys, Mask
 from ata_gym.utils.trees import choose_rows
 
 
@@ -109,15 +109,26 @@ class Conditions(NamedTuple):
         """
         return self._of_workers(distributions, self.factor)
 
-    def latency(self, latency: Pool, uniforms: Floats) -> Floats:
+    def latency(self, latency: Pool, keys: Keys) -> Floats:
         """The latency of each worker in the round, shape (E, n).
+
+        It is the time of a task whose number is the round.
 
         Args:
             latency: The latencies of the catalogue.
-            uniforms: The quantile of each latency, strictly between 0 and 1, shape (E, n).
+            keys: The keys of their noise, shape (E,).
         """
         distributions = self._of_workers(latency.distributions, self.latency_factor)
-        return times_of_round(distributions, uniforms, self.round)
+        # Each worker's time is one of its own: the rows get an axis for them.
+        row_fields = {
+            name: field[:, None]
+            for name, field in distributions._asdict().items()
+            if name != "table"
+        }
+        round = self.round[:, None]
+        workers = np.arange(self.factor.shape[1])
+        distributions = distributions._replace(**row_fields)
+        return task_times(distributions, keys[:, None], 0, round, workers, round)
 
     def _of_workers(self, distributions: Distributions, factor: Floats) -> Distributions:
         """Each worker's distribution in the catalogue, with times ``factor`` times as long."""

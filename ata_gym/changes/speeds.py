@@ -92,20 +92,16 @@ class Walk(Change):
 
 
 @dataclass(frozen=True)
-class OnOff(TwoStates):
-    """Each worker is slow in some spells of rounds, as a straggler that recovers.
+class _Spells(TwoStates):
+    """Each worker has spells of rounds in which something takes ``factor`` times as long.
 
     Spells start and end by a Markov chain that starts stationary. A share starts / (starts + ends)
-    of the workers is slow, for 1 / ends rounds on average. With ``rack=8`` workers 0 to 7 are slow
-    in the same rounds, workers 8 to 15 in others, and so on.
-
-    Example:
-        >>> OnOff(6, starts=0.01, ends=0.05, rack=8).to_data()
-        {'change': 'onoff', 'factor': 6.0, 'starts': 0.01, 'ends': 0.05, 'rack': 8}
+    of the workers is in one, for 1 / ends rounds on average. With ``rack=8`` workers 0 to 7 are in
+    spells in the same rounds, workers 8 to 15 in others, and so on.
     """
 
     factor: float = field(metadata=limits.POSITIVE)
-    """The factor of the task times of a slow worker."""
+    """The factor of what a spell makes longer."""
     starts: float = field(metadata=limits.PROBABILITY)
     """The probability in each round that a spell starts."""
     ends: float = field(metadata=limits.PROBABILITY)
@@ -119,12 +115,30 @@ class OnOff(TwoStates):
     def longest_time(self, time: float, tasks: int) -> float:
         return time * max(1.0, self.factor)
 
-    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        return conditions.scaled(np.where(memory[:, 0] > 0, self.factor, 1.0))
+    def factors(self, memory: Floats) -> Floats:
+        """The factor of each worker in a round, shape (E, n)."""
+        return np.where(memory[:, 0] > 0, self.factor, 1.0)
 
 
 @dataclass(frozen=True)
-class Congestion(TwoStates):
+class OnOff(_Spells):
+    """Each worker is slow in some spells of rounds, as a straggler that recovers.
+
+    Spells start and end by a Markov chain that starts stationary. A share starts / (starts + ends)
+    of the workers is slow, for 1 / ends rounds on average. With ``rack=8`` workers 0 to 7 are slow
+    in the same rounds, workers 8 to 15 in others, and so on.
+
+    Example:
+        >>> OnOff(6, starts=0.01, ends=0.05, rack=8).to_data()
+        {'change': 'onoff', 'factor': 6.0, 'starts': 0.01, 'ends': 0.05, 'rack': 8}
+    """
+
+    def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
+        return conditions.scaled(self.factors(memory))
+
+
+@dataclass(frozen=True)
+class Congestion(_Spells):
     """Latencies are longer in some spells of rounds, as on a network that others load.
 
     With ``rack=8`` workers 0 to 7 share a link, workers 8 to 15 another, and so on. With as many as
@@ -136,24 +150,8 @@ class Congestion(TwoStates):
         {'change': 'congestion', 'factor': 10.0, 'starts': 0.05, 'ends': 0.2, 'rack': 4}
     """
 
-    factor: float = field(metadata=limits.POSITIVE)
-    """The factor of the latencies in a spell."""
-    starts: float = field(metadata=limits.PROBABILITY)
-    """The probability in each round that a spell starts."""
-    ends: float = field(metadata=limits.PROBABILITY)
-    """The probability in each round that a spell ends."""
-    rack: int = field(default=1, metadata=limits.COUNT)
-    """The number of consecutive workers that share a link."""
-
-    def probabilities(self) -> tuple[float, float]:
-        return self.starts, self.ends
-
-    def longest_time(self, time: float, tasks: int) -> float:
-        return time * max(1.0, self.factor)
-
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
-        factor = np.where(memory[:, 0] > 0, self.factor, 1.0)
-        return conditions._replace(latency_factor=conditions.latency_factor * factor)
+        return conditions._replace(latency_factor=conditions.latency_factor * self.factors(memory))
 
 
 @dataclass(frozen=True)

@@ -82,10 +82,11 @@ class Pool:
         end: str | Sequence[str] = "wrap",
         latency: LatencyData | None = None,
     ) -> None:
-        distributions = checks.checked_distributions(
+        distributions = checks.distributions_of(
             family, shift=shift, scale=scale, shape=shape, times=times, end=end
         )
         self._fill(distributions, checked_latency(latency, len(distributions.family)))
+        checks.check_distributions(self.distributions, self._moments)
 
     @classmethod
     def from_data(cls, data: Pool | Mapping[str, Any] | Sequence[Any]) -> Pool:
@@ -400,7 +401,7 @@ def checked_latency(latency: LatencyData | None, n: int) -> Pool | None:
     if isinstance(latency, Pool):
         pool = latency
     elif isinstance(latency, Mapping):
-        pool = from_distributions(_distributions_of_latency(latency))
+        pool = _pool_of_latencies(latency)
     else:
         numbers = checks.numbers("latency", latency)
         if (numbers < 0).any():
@@ -408,9 +409,7 @@ def checked_latency(latency: LatencyData | None, n: int) -> Pool | None:
                 "latency must be at least 0 (a time that a worker pays before its first task of a"
                 f" round), got {short(latency)}",
             )
-        pool = from_distributions(
-            checks.checked_distributions("deterministic", scale=numbers, zeros=True),
-        )
+        pool = _pool_of_latencies({"family": "deterministic", "scale": numbers})
         if pool.n == 1:
             pool = concatenate([pool] * n)
     if pool.n != n:
@@ -429,19 +428,19 @@ def checked_latency(latency: LatencyData | None, n: int) -> Pool | None:
     return from_distributions(pool.distributions._replace(family=by_round))
 
 
-def _distributions_of_latency(data: Mapping[str, Any]) -> Distributions:
+def _pool_of_latencies(data: Mapping[str, Any]) -> Pool:
+    """The pool that these data describe, in which times may be 0."""
     unknown = [str(key) for key in data if key not in _FIELDS[:-1]]
     if unknown or "family" not in data:
         raise ValueError(
             f"the data of a latency hold family, and maybe {', '.join(_FIELDS[1:-1])}, not"
             f" {short(dict(data))}",
         )
-    return checks.checked_distributions(**data, zeros=True)
+    pool = from_distributions(checks.distributions_of(**data, zeros=True))
+    checks.check_distributions(pool.distributions, pool._moments, zeros=True)
+    return pool
 
 
 def _no_latency(n: int) -> Pool:
     """The latencies of n workers that pay none."""
-    scale = np.zeros(n)
-    return from_distributions(
-        checks.checked_distributions("deterministic", scale=scale, zeros=True)
-    )
+    return _pool_of_latencies({"family": "deterministic", "scale": np.zeros(n)})

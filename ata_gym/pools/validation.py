@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ata_gym.pools.distributions import NO_LIMIT, Distributions, Moments, moments, offsets
+from ata_gym.pools.distributions import NO_LIMIT, Distributions, Moments, offsets
 from ata_gym.pools.families import CODES, FAMILIES, RECORDED
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import short
@@ -154,13 +154,13 @@ def positive_scales(scales: Floats, may_be_0: NDArray[np.bool_] | bool = False) 
 
 
 def check_distributions(
-    distributions: Distributions, worker_moments: Moments, *, zeros: bool = False
+    distributions: Distributions, moments: Moments, *, zeros: bool = False
 ) -> None:
     """Refuse distributions with unused shapes, negative times, or moments beyond floating point.
 
     Times that are all 0 are refused, too, unless ``zeros``.
     """
-    mean, sd, lowest = worker_moments
+    mean, sd, lowest = moments
     for code, family in enumerate(FAMILIES):
         members = distributions.family == code
         if not family.shaped:
@@ -181,7 +181,7 @@ def check_distributions(
         _refuse(mean <= 0, "the mean time must be positive, got", mean)
 
 
-def checked_distributions(
+def distributions_of(
     family: str | Sequence[str],
     *,
     shift: ArrayLike = 0.0,
@@ -192,6 +192,8 @@ def checked_distributions(
     zeros: bool = False,
 ) -> Distributions:
     """The distributions that the arguments of `Pool` describe.
+
+    Their times are checked by ``check_distributions``.
 
     Args:
         family: As for `Pool`, and so are ``shift``, ``scale``, ``shape``, ``times`` and ``end``.
@@ -235,7 +237,7 @@ def checked_distributions(
         table = np.concatenate(record_list)
     else:
         table = np.zeros(1)
-    distributions = Distributions(
+    return Distributions(
         codes,
         shifts,
         scales,
@@ -245,8 +247,6 @@ def checked_distributions(
         length,
         limit,
     )
-    check_distributions(distributions, moments(distributions), zeros=zeros)
-    return distributions
 
 
 def as_array(values: ArrayLike) -> NDArray[Any]:

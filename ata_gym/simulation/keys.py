@@ -145,7 +145,17 @@ def uniforms_of_round(
         size: How many numbers each row gets.
     """
     numbers = np.empty((len(keys), size))
-    # The index is negative, which no task's number is.
-    derived = derive_keys(keys, episode, -1 - place)
-    _fill_uniforms(derived, round_index, numbers)
+    _fill_uniforms(keys_of_change(keys, episode, place), round_index, numbers)
     return numbers
+
+
+def keys_of_change(keys: Keys, episode: Ints, place: int) -> Keys:
+    """The keys of the noise of one change, shape (E,), whose counter is the round.
+
+    Args:
+        keys: The key of each row, shape (E,).
+        episode: The episode of each row, shape (E,).
+        place: The index of the change in the list of changes.
+    """
+    # The index is negative, which no task's number is.
+    return derive_keys(keys, episode, -1 - place)

@@ -205,52 +205,6 @@ def _one_time(
     out[0] = time_of(times, worker[0], task[0])
 
 
-@kernel(f"{LAYOUT}(n),()->(n)")
-def _times_of_round(
-    family: Ints,
-    shift: Floats,
-    scale: Floats,
-    shape: Floats,
-    table: Floats,
-    record_start: Ints,
-    length: Ints,
-    noise: Floats,
-    uniforms: Floats,
-    round_index: Ints,
-    out: Floats,
-) -> None:
-    # the times follow from the uniform numbers, so that the key and the episode do not matter
-    times = TaskTimes(
-        family,
-        shift,
-        scale,
-        shape,
-        table,
-        record_start,
-        length,
-        noise,
-        np.uint64(0),
-        0,
-        round_index[0],
-    )
-    for i in range(len(uniforms)):
-        out[i] = time_by_noise(times, i, round_index[0], uniforms[i])
-
-
-def times_of_round(distributions: Distributions, uniforms: Floats, round_index: Ints) -> Floats:
-    """One time of each worker in a round, shape (E, n), such as its latency.
-
-    Args:
-        distributions: The distributions, alike in all rows or with a row axis.
-        uniforms: The quantile of each time, strictly between 0 and 1, shape (E, n).
-        round_index: The round of each row, counted from 0, shape (E,). Recorded times are replayed
-            by round.
-    """
-    noise = undisturbed(uniforms.shape[-1]).noise
-    times: Floats = _times_of_round(*kernel_arguments(distributions, noise), uniforms, round_index)
-    return times
-
-
 @kernel("(),()->()")
 def _longest_standard_time(family: Ints, shape: Floats, out: Floats) -> None:
     out[0] = _standard_time(family[0], shape[0], _LARGEST_UNIFORM)

@@ -200,19 +200,7 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             conditions = None
         # squares and ratios of extreme times
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            if "latency" in batch and not self.uses_latency:
-                batch["duration"], batch["elapsed"] = with_latency_spread(
-                    batch["worker"], batch["duration"], batch["elapsed"], batch["latency"]
-                )
-            worker, duration, elapsed = (batch[name] for name in ("worker", "duration", "elapsed"))
-            if "warm_up" in batch:
-                worker, duration, elapsed = counted(batch)
-            if "latency" in batch and isinstance(latency, LatencyBelief):
-                paid = batch["latency"]
-                if "warm_up" in batch:
-                    paid = np.where(batch["warm_up"], 0.0, paid)
-                latency = latency.observe(paid, paid_in_full(worker, elapsed))
-            belief = belief.observe(worker, duration, elapsed)
+            belief, latency = self._learn(belief, latency, batch)
             state = State(belief, plan, round + self.begins(batch), episode, state.key, latency)
             if conditions is None:
                 action, state = self.act(state, batch)
@@ -222,6 +210,28 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
         if np.ndim(observation["worker"]) > 1:
             return action, state
         return action[0], state
+
+    def _learn(
+        self, belief: BeliefT, latency: LatencyBelief | tuple[()], batch: Observation
+    ) -> tuple[BeliefT, LatencyBelief | tuple[()]]:
+        """Return what is known after the feedback of a step.
+
+        In the batch the latencies are spread over the task times where the policy does not learn
+        them apart.
+        """
+        if "latency" in batch and not self.uses_latency:
+            batch["duration"], batch["elapsed"] = with_latency_spread(
+                batch["worker"], batch["duration"], batch["elapsed"], batch["latency"]
+            )
+        worker, duration, elapsed = (batch[name] for name in ("worker", "duration", "elapsed"))
+        if "warm_up" in batch:
+            worker, duration, elapsed = counted(batch)
+        if "latency" in batch and isinstance(latency, LatencyBelief):
+            paid = batch["latency"]
+            if "warm_up" in batch:
+                paid = np.where(batch["warm_up"], 0.0, paid)
+            latency = latency.observe(paid, paid_in_full(worker, elapsed))
+        return belief.observe(worker, duration, elapsed), latency
 
     def check_state(self, state: State[BeliefT, PlanT], rows: int) -> None:
         """Check a state; ``predict`` does not check the state that it returned last.

@@ -4,7 +4,7 @@ The past counts less where workers change. Ours.
 """
 
 import math
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ata_gym.typing import Floats, Ints, Ints32, Mask
 from ata_gym.utils.compiled import inlined, phase
@@ -303,11 +303,12 @@ def dispersion_of(squares: float, results: float, row_squares: float, row_result
     return dispersion
 
 
-def spread_of_steps(steps: Any, number: Any, row_steps: Any, row_number: Any) -> Any:
+@inlined
+def spread_of_steps(steps: float, number: float, row_steps: float, row_number: float) -> float:
     """Return the variance of the logarithm of a worker's time, from successive times.
 
     Normal differences of this mean absolute size have twice this variance. Those of the row count
-    as much as 5 of the worker's own. All arguments are numbers, or arrays that broadcast.
+    as much as 5 of the worker's own.
 
     Args:
         steps: The absolute differences of the worker, added up.
@@ -318,10 +319,6 @@ def spread_of_steps(steps: Any, number: Any, row_steps: Any, row_number: Any) ->
     usual = (row_steps + 1.0) / (row_number + 1.0)
     mean = (steps + _SPREADS * usual) / (number + _SPREADS)
     return 0.25 * math.pi * mean * mean
-
-
-compiled_spread_of_steps = inlined(spread_of_steps)
-"""The same inside kernels."""
 
 
 @inlined

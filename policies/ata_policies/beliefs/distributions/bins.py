@@ -9,15 +9,13 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
+from ata_policies.beliefs.distributions.adjustments.age import slowness_of_age
 from ata_policies.beliefs.distributions.arrays import (
-    AGES,
-    CHANCE,
     HORIZONS,
     MEMORIES,
     ROW,
     SLOT,
     Places,
-    spread_of_steps,
 )
 from ata_policies.beliefs.distributions.observing import observe_round
 
@@ -35,9 +33,6 @@ TRUST = 16.0
 
 The distribution of all workers has the other half.
 """
-
-_ENDS = np.concatenate([[0], 2 ** np.arange(AGES)])
-"""The bins of age end at the tasks 1, 2, 4, ..., 64 of a worker."""
 
 # the largest and the least values that a state may have, by place in the arrays
 _COUNTS = (
@@ -316,11 +311,11 @@ class DistributionBelief(NamedTuple):
     def slowness_of_age(self) -> Floats:
         """Return how much slower than later each worker's results were, (E, n), in logarithms.
 
-        See ``_slowness_of_age``.
+        See ``adjustments.age.slowness_of_age``.
         """
         rows = np.arange(len(self.slot))[:, None]
         counts = np.where(self.owner >= 0, self.counts[rows, self.owner], 0.0)
-        slowness = _slowness_of_age(self.tracks, self.row, counts)
+        slowness = slowness_of_age(self.tracks, self.row, counts)
         return np.where(self.slot >= 0, slowness[rows, self.slot], 0.0)
 
     def mean(self) -> Floats:
@@ -411,50 +406,3 @@ def _stale(
         else:
             idle = math.inf
         out[i] = idle >= 0.5 * interval + rounds - moment and (counts[i] > 0.0 or busy[i] > 0.0)
-
-
-def _slowness_of_age(tracks: Floats, row: Floats, counts: Floats) -> Floats:
-    """Return how much slower than later the results that count were, since they were early ones.
-
-    Between a bin of age b and the next one, the mean d_b over the m workers that are through both,
-    of the difference of the mean logarithms of their times, counts if it is above 0 and clear:
-    (m / 2) ln(1 + m d_b^2 / Q) > ln(140 n), the likelihood ratio of normal differences whose
-    variance is not known. Here Q holds the squared distances from d_b, and what is expected of them
-    by how each worker's times vary. A result of bin b takes exp(d_b + d_(b + 1) + ...) times as
-    long as later ones.
-
-    Args:
-        tracks: (E, slots, t) what is known by slot.
-        row: (E, r) what is known of the rows.
-        counts: (E, slots) the results of each slot's worker that count: the last ones.
-
-    Returns:
-        The logarithm of the factor, (E, slots); 0 for workers whose results are no slower than
-        later ones are.
-    """
-    age = tracks[:, :, SLOT.age, None]
-    sizes = np.diff(_ENDS)
-    number = np.clip(age - _ENDS[:-1], 0.0, sizes)
-    logs = tracks[:, :, SLOT.age_logs : SLOT.age_logs + AGES]
-    log_mean = logs / np.maximum(number, 1.0)
-    both = (number[:, :, :-1] == sizes[:-1]) & (number[:, :, 1:] == sizes[1:])
-    falls = np.where(both, log_mean[:, :, :-1] - log_mean[:, :, 1:], 0.0)
-    workers = both.sum(axis=1)
-    known = np.maximum(workers, 1)
-    mean = falls.sum(axis=1) / known
-    own_steps = np.maximum(tracks[:, :, SLOT.age] - 1.0, 0.0)
-    row_steps = row[:, ROW.steps, None], row[:, ROW.differences, None]
-    spread = spread_of_steps(tracks[:, :, SLOT.steps], own_steps, *row_steps)
-    expected = spread[:, :, None] * (1.0 / sizes[:-1] + 1.0 / sizes[1:])
-    expected = np.where(both, expected, 0.0).sum(axis=1) / known
-    squares = np.where(both, (falls - mean[:, None]) ** 2, 0.0).sum(axis=1)
-    variance = (squares + expected) / known
-    limit = math.log(CHANCE * AGES * age.shape[1])
-    clear = (mean > 0.0) & (mean * mean > 2.0 * limit * variance / known)
-    later = np.cumsum(np.where(clear, mean, 0.0)[:, ::-1], axis=1)[:, ::-1]
-    # the results that count are those of the ages from age - counts on
-    first = np.maximum(tracks[:, :, SLOT.age] - counts, 0.0)[:, :, None]
-    counted = np.clip(np.minimum(age, _ENDS[1:]) - np.maximum(first, _ENDS[:-1]), 0.0, None)
-    total = np.maximum(tracks[:, :, SLOT.age] - first[:, :, 0], 1e-300)
-    share = counted[:, :, :-1] / total[:, :, None]
-    return np.asarray(np.log1p((share * np.expm1(later)[:, None]).sum(axis=2)))

@@ -5,8 +5,10 @@ Compilation, autotuning, cold caches and downloads slow the first tasks of a wor
 
 import math
 
+import numpy as np
+
 from ata_gym.typing import Floats
-from ata_gym.utils.compiled import phase
+from ata_gym.utils.compiled import kernel, phase
 from ata_policies.beliefs.distributions.arrays import (
     AGES,
     CHANCE,
@@ -17,8 +19,8 @@ from ata_policies.beliefs.distributions.arrays import (
     Feedback,
     RowBelief,
     WorkerTotals,
-    compiled_spread_of_steps,
     dispersion_of,
+    spread_of_steps,
 )
 
 
@@ -122,7 +124,7 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
         # only while all results are in the bins, and cancelled tasks say nothing
         if age > YOUNG or belief.cancellations[i] > 0.0 or tracks[s, SLOT.stretch] > 0.0:
             continue
-        spread = compiled_spread_of_steps(
+        spread = spread_of_steps(
             tracks[s, SLOT.steps], age - 1.0, row[ROW.steps], row[ROW.differences]
         )
         all_time = 0.0
@@ -160,3 +162,81 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
             first *= 2.0
         if results > 0.0 and _most_fell(tracks, last_bin, fall):
             _forget_first(belief, i, s, results, time)
+
+
+@phase
+def _clear_fall(tracks: Floats, row: Floats, b: int, falls: Floats) -> float:
+    """Return the mean fall from bin b of age to the next one, or 0 if it is not clear.
+
+    Args:
+        tracks: The numbers of the slots.
+        row: The numbers of the row.
+        b: The bin.
+        falls: Work space for a number for each slot.
+    """
+    size = max(2.0 ** (b - 1), 1.0)
+    next_size = 2.0**b
+    workers = 0
+    total = 0.0
+    expected = 0.0
+    for s in range(len(tracks)):
+        age = tracks[s, SLOT.age]
+        if age < 2.0 * next_size:
+            continue
+        logs = tracks[s, SLOT.age_logs + b] / size
+        falls[workers] = logs - tracks[s, SLOT.age_logs + b + 1] / next_size
+        spread = spread_of_steps(
+            tracks[s, SLOT.steps], age - 1.0, row[ROW.steps], row[ROW.differences]
+        )
+        expected += spread * (1.0 / size + 1.0 / next_size)
+        total += falls[workers]
+        workers += 1
+    if workers == 0:
+        return 0.0
+    mean = total / workers
+    squares = 0.0
+    for k in range(workers):
+        squares += (falls[k] - mean) ** 2
+    variance = (squares + expected / workers) / workers
+    limit = math.log(CHANCE * AGES * len(tracks))
+    if mean > 0.0 and mean * mean > 2.0 * limit * variance / workers:
+        return mean
+    return 0.0
+
+
+@kernel("(s,t),(r),(s)->(s)")
+def slowness_of_age(tracks: Floats, row: Floats, counts: Floats, out: Floats) -> None:
+    """Compute how much slower than later the results that count were, since they were early ones.
+
+    Between a bin of age b and the next one, the mean d_b over the workers that are through both, of
+    the difference of the mean logarithms of their times, counts if it is above 0 so clearly that
+    d_b^2 / (2 s_b^2) > ln(140 n). Its squared error s_b^2 is the variance between workers over
+    their number, where what is expected by how each worker's times vary counts as one worker more.
+    A result of bin b takes exp(d_b + d_(b + 1) + ...) times as long as later ones.
+
+    Args:
+        tracks: What is known by slot.
+        row: What is known of the row.
+        counts: The results of each slot's worker that count: the last ones.
+        out: The logarithm of the factor of each slot; 0 for workers whose results are no slower
+            than later ones are.
+    """
+    falls = np.empty(len(tracks))
+    # how much slower a result of each bin is than one of the last bin, in logarithms
+    later = np.zeros(AGES)
+    for back in range(AGES - 1):
+        b = AGES - 2 - back
+        later[b] = later[b + 1] + _clear_fall(tracks, row, b, falls)
+    for s in range(len(tracks)):
+        age = tracks[s, SLOT.age]
+        # the results that count are those of the ages from here on
+        first = max(age - counts[s], 0.0)
+        excess = 0.0
+        start = 0.0
+        for b in range(AGES - 1):
+            end = 2.0**b
+            counted = min(age, end) - max(first, start)
+            if counted > 0.0:
+                excess += counted / (age - first) * math.expm1(later[b])
+            start = end
+        out[s] = math.log1p(excess)
