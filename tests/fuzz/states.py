@@ -129,7 +129,8 @@ def tampered(game: Game, one: Try) -> Any:
                 value: Any = min(max(int(one.value), limits.min), limits.max)
             else:
                 value = one.value
-            leaf[(LAST,) * leaf.ndim if one.place == LAST else one.place] = value
+            with np.errstate(over="ignore"):  # beyond what float32 holds
+                leaf[(LAST,) * leaf.ndim if one.place == LAST else one.place] = value
         changed.append(leaf)
     return rebuild(game.state, changed)
 

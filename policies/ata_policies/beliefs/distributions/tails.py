@@ -151,7 +151,8 @@ def _tail(times: Floats, tail: Floats, covariance: Floats, variance: Floats) -> 
     for s in range(size):
         cut_mean += min(times[s], _LONG * median) / size
         beyond += (times[s] > _LONG * median) / size
-    if not (beyond > 0.0 and cut_mean > 0.0 and mean < math.inf):
+    # of extreme times nothing is borrowed
+    if not (beyond > 0.0 and cut_mean > 0.0 and mean / cut_mean < math.inf):
         return
     tail[0] = math.log(mean / cut_mean)
     # to first order, what a time changes in the logarithms of the median, of the cut mean (by
@@ -159,7 +160,10 @@ def _tail(times: Floats, tail: Floats, covariance: Floats, variance: Floats) -> 
     # with the level as it does between the quartiles
     if not times[quarter] > 0.0:
         return
-    slope = 2.0 * math.log(times[size - 1 - quarter] / times[quarter])
+    quartiles = times[size - 1 - quarter] / times[quarter]
+    if not quartiles < math.inf:
+        return
+    slope = 2.0 * math.log(quartiles)
     by_limit = _LONG * beyond * median / cut_mean
     for s in range(size):
         if 2 * s < size:

@@ -23,6 +23,9 @@ from ata_policies.beliefs.distributions.arrays import (
     spread_of_steps,
 )
 
+_LARGEST_EXPONENT = 500.0
+"""The largest exponent: its exponential is finite."""
+
 
 @phase
 def count_ages(belief: RowBelief, feedback: Feedback) -> None:
@@ -237,6 +240,7 @@ def slowness_of_age(tracks: Floats, row: Floats, counts: Floats, out: Floats) ->
             end = 2.0**b
             counted = min(age, end) - max(first, start)
             if counted > 0.0:
-                excess += counted / (age - first) * math.expm1(later[b])
+                fall = min(later[b], _LARGEST_EXPONENT)
+                excess += counted / (age - first) * math.expm1(fall)
             start = end
         out[s] = math.log1p(excess)

@@ -130,8 +130,10 @@ def learn_weights(row: Floats, matrix: Floats, right: Floats) -> None:
         matrix[h, h] += ridge
         if h == force - 1:
             right[h] += ridge
-    # elimination; the matrix is positive definite
+    # elimination; the matrix is positive definite, but for rounding where nothing deviates
     for h in range(size):
+        if not matrix[h, h] > 0.0:
+            return
         for k in range(h + 1, size):
             factor = matrix[k, h] / matrix[h, h]
             for m in range(h, size):
