@@ -68,7 +68,7 @@ def expected_round_time(pool: Pool, allocation: ArrayLike) -> float:
 
     Where the pool has a latency c, S_i(a_i) is c_i and the sum of a_i task times, and 0 without
     tasks. A random latency is convolved numerically with the sum, to the same error; beside a
-    density, a record of more than 512 times is reduced to 512 values, an error of about 1e-5. Where
+    density, a record of more than 512 times is reduced to 512 values, an error below 5e-5. Where
     tasks or latencies are replayed by round, and what is left of a share is random, each round of
     the cycle takes a quadrature of its own.
 
