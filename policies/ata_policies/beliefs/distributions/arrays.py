@@ -135,15 +135,13 @@ class SlotPlaces(NamedTuple):
     """Its last rounds with results, without a gap and since it began anew."""
     age: int = 28
     """Results in all; beginning anew leaves this and the times by age as they are."""
-    ages: int = 29
-    """The times of the results by age: of tasks 1, 2, 3 to 4, 5 to 8, ..., 33 to 64."""
-    last_time: int = 36
+    last_time: int = 29
     """The time of the last result."""
-    age_logs: int = 37
-    """The logarithms of these times, added up by age; of a time of 0 it is 0."""
-    steps: int = 44
+    steps: int = 30
     """The absolute differences of the logarithms of its successive times, added up."""
-    size: int = 45
+    first_times: int = 31
+    """The times of its first 64 results."""
+    size: int = 95
     """The number of places."""
 
 
@@ -153,7 +151,7 @@ HORIZONS = (math.inf, 16.0, 4.0, 1.0)
 """The rounds with feedback of its worker that each memory reaches back."""
 AGES = 7
 """Bins of the age of a worker, in tasks: the first one, and twice as many in all with each bin."""
-YOUNG = 64.0
+YOUNG = 64
 """Tasks after which a worker is as fast as it gets by its age."""
 CHANCE = 20.0
 """What happens by chance once in 20 workers is not taken for more than chance."""

@@ -63,11 +63,7 @@ _SIGNED_IN_ROW = (
     *range(ROW.weights, ROW.returns),
 )
 _LEAST_OF_ROW = tuple(-FINITE if place in _SIGNED_IN_ROW else 0.0 for place in range(ROW.size))
-_SIGNED_IN_TRACK = (
-    SLOT.deviation,
-    SLOT.deviation_before,
-    *range(SLOT.age_logs, SLOT.steps),
-)
+_SIGNED_IN_TRACK = (SLOT.deviation, SLOT.deviation_before)
 _LEAST_OF_TRACK = tuple(-FINITE if place in _SIGNED_IN_TRACK else 0.0 for place in range(SLOT.size))
 
 

@@ -47,14 +47,22 @@ def count_ages(belief: RowBelief, feedback: Feedback) -> None:
                 belief.row[ROW.differences] += 1.0
         tracks[s, SLOT.last_time] = feedback.time[r]
         if age < YOUNG:
-            b = 0
-            end = 1.0
-            while age >= end:
-                b += 1
-                end *= 2.0
-            tracks[s, SLOT.ages + b] += feedback.time[r]
-            if 0.0 < feedback.time[r] < math.inf:
-                tracks[s, SLOT.age_logs + b] += math.log(feedback.time[r])
+            tracks[s, SLOT.first_times + int(age)] = feedback.time[r]
+
+
+@phase
+def _first_logs(tracks: Floats, s: int, logs: Floats) -> int:
+    """Write the logarithms of a slot's first times into ``logs``, (64,), and return their number.
+
+    A time of 0, or an infinite one, counts as 1.
+    """
+    number = int(min(tracks[s, SLOT.age], YOUNG))
+    for age in range(number):
+        time = tracks[s, SLOT.first_times + age]
+        logs[age] = 0.0
+        if 0.0 < time < math.inf:
+            logs[age] = math.log(time)
+    return number
 
 
 @phase
@@ -78,45 +86,77 @@ def _forget_first(belief: RowBelief, i: int, s: int, results: float, time: float
 
 
 @phase
-def _most_fell(tracks: Floats, last_bin: int, fall: float) -> bool:
-    """Return whether most workers with as many results fell after them, by half as much at least.
+def _most_fell(tracks: Floats, first: int, fall: float, logs: Floats) -> bool:
+    """Return whether most workers with more results fell after so many, by half as much at least.
 
-    The first results end with this bin. A worker whose first time happened to be long is rare.
+    A worker whose first time happened to be long is rare. ``logs`` is work space, (64,).
     """
     fell = 0
     number = 0
-    first = 2.0**last_bin
     for s in range(len(tracks)):
-        later = min(tracks[s, SLOT.age], YOUNG) - first
-        if later <= 0.0:
-            continue
-        first_logs = 0.0
-        all_logs = 0.0
-        for b in range(AGES):
-            all_logs += tracks[s, SLOT.age_logs + b]
-            if b <= last_bin:
-                first_logs += tracks[s, SLOT.age_logs + b]
-        number += 1
-        fell += first_logs / first - (all_logs - first_logs) / later >= 0.5 * fall
+        young = _first_logs(tracks, s, logs)
+        if young > first:
+            number += 1
+            fell += logs[:first].mean() - logs[first:young].mean() >= 0.5 * fall
     return 2 * fell > number
 
 
 @phase
-def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> None:
+def _slow_start(logs: Floats, most: float, spread: float, limit: float) -> int:
+    """Return after how many of a worker's first results its times are clearly shorter, or 0.
+
+    Args:
+        logs: (age,) the logarithms of its times, all of them.
+        most: The results that count.
+        spread: Their variance.
+        limit: What the statistic of ``forget_slow_starts`` must exceed.
+    """
+    age = len(logs)
+    total = logs.sum()
+    best = limit
+    found = 0
+    first_total = 0.0
+    # the mean of the bin of age that is being filled, its end, and the least mean of those before
+    bin_total = 0.0
+    begin = 0
+    end = 1
+    least = math.inf
+    for first in range(1, age):
+        if first - 1 == end:
+            least = min(least, bin_total / (end - begin))
+            bin_total = 0.0
+            begin = end
+            end *= 2
+        bin_total += logs[first - 1]
+        first_total += logs[first - 1]
+        later = age - first
+        later_mean = (total - first_total) / later
+        gain = first_total / first - later_mean
+        statistic = 0.5 * gain * gain / (spread * (1.0 / later + 1.0 / first))
+        if later < most and gain > 0.0 and statistic > best and least - later_mean >= 0.5 * gain:
+            best = statistic
+            found = first
+    return found
+
+
+@phase
+def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int, work: Floats) -> None:
     """Let the first results of a young worker no longer count where later ones are far shorter.
 
     With K results at first, and d later ones whose logarithms are by g less in the mean, the first
-    ones are forgotten where g > 0 and g^2 / (2 phi (1 / d + 1 / K)) > ln(140 n), for K = 1, 2, 4,
-    ... results. Each bin of these but the last one must be slower by g / 2, since a single long
-    time among them is no slow start. The logarithm's variance phi is that of successive times, so
-    that a single long time, or a fall itself, has little weight in it. Most of the other workers
-    with as many results must have fallen after them, too.
+    ones are forgotten where g > 0 and g^2 / (2 phi (1 / d + 1 / K)) > ln(140 n), for K = 1, 2, 3,
+    ... results. Cuts near each other are nearly one test, so 7 octaves of K count as 7. Each bin of
+    age before the last of these results must be slower by g / 2, since a single long time among
+    them is no slow start. The logarithm's variance phi is that of successive times, so that a
+    single long time, or a fall itself, has little weight in it. Most of the other workers with as
+    many results must have fallen after them, too. ``work`` is work space, (2, 64).
     """
     # a single worker is compared with none: all of its results count
     if len(belief.slot) < 2:
         return
     tracks = belief.tracks
     row = belief.row
+    logs = work[0]
     limit = math.log(CHANCE * AGES * len(belief.slot))
     for j in range(count):
         i = totals.worker[j]
@@ -124,79 +164,69 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int) -> N
         if s < 0 or totals.set_aside[j]:
             continue
         age = tracks[s, SLOT.age]
-        # only while all results are in the bins, and cancelled tasks say nothing
+        # only while all its times are known, and cancelled tasks say nothing
         if age > YOUNG or belief.cancellations[i] > 0.0 or tracks[s, SLOT.stretch] > 0.0:
             continue
         spread = spread_of_steps(
             tracks[s, SLOT.steps], age - 1.0, row[ROW.steps], row[ROW.differences]
         )
-        all_time = 0.0
-        all_logs = 0.0
-        for b in range(AGES):
-            all_time += tracks[s, SLOT.ages + b]
-            all_logs += tracks[s, SLOT.age_logs + b]
-        first_time = 0.0
-        first_logs = 0.0
-        first = 1.0
-        size = 1.0
-        # the least mean logarithm of the bins before this one
-        least = math.inf
-        best = limit
-        results = 0.0
-        time = 0.0
-        last_bin = 0
-        fall = 0.0
-        for b in range(AGES - 1):
-            first_time += tracks[s, SLOT.ages + b]
-            first_logs += tracks[s, SLOT.age_logs + b]
-            later = age - first
-            if 0.0 < later < belief.counts[i] and all_time > first_time:
-                later_log = (all_logs - first_logs) / later
-                gain = first_logs / first - later_log
-                statistic = 0.5 * gain * gain / (spread * (1.0 / later + 1.0 / first))
-                if gain > 0.0 and statistic > best and least - later_log >= 0.5 * gain:
-                    best = statistic
-                    results = later
-                    time = all_time - first_time
-                    last_bin = b
-                    fall = gain
-            least = min(least, tracks[s, SLOT.age_logs + b] / size)
-            size = first
-            first *= 2.0
-        if results > 0.0 and _most_fell(tracks, last_bin, fall):
-            _forget_first(belief, i, s, results, time)
+        number = _first_logs(tracks, s, logs)
+        first = _slow_start(logs[:number], belief.counts[i], spread, limit)
+        if first == 0:
+            continue
+        fall = logs[:first].mean() - logs[first:number].mean()
+        time = tracks[s, SLOT.first_times + first : SLOT.first_times + number].sum()
+        if time > 0.0 and _most_fell(tracks, first, fall, work[1]):
+            _forget_first(belief, i, s, float(number - first), time)
 
 
 @phase
-def _clear_fall(tracks: Floats, row: Floats, b: int, falls: Floats) -> float:
+def _mean_logs(tracks: Floats, logs: Floats, means: Floats) -> None:
+    """Write the mean logarithm of each slot's times in each bin of age into ``means``, (s, 7).
+
+    Bins are of tasks 1, 2, 3 to 4, 5 to 8, ..., 33 to 64; one that is not full is 0.
+    ``logs`` is work space, (64,).
+    """
+    for s in range(len(tracks)):
+        number = _first_logs(tracks, s, logs)
+        begin = 0
+        end = 1
+        for b in range(AGES):
+            means[s, b] = 0.0
+            if end <= number:
+                means[s, b] = logs[begin:end].mean()
+            begin = end
+            end *= 2
+
+
+@phase
+def _clear_fall(tracks: Floats, row: Floats, means: Floats, b: int, falls: Floats) -> float:
     """Return the mean fall from bin b of age to the next one, or 0 if it is not clear.
 
     Args:
         tracks: The numbers of the slots.
         row: The numbers of the row.
+        means: The mean logarithms of the slots' times in each bin, of ``_mean_logs``.
         b: The bin.
         falls: Work space for a number for each slot.
     """
     size = max(2.0 ** (b - 1), 1.0)
     next_size = 2.0**b
     workers = 0
-    total = 0.0
     expected = 0.0
     for s in range(len(tracks)):
         age = tracks[s, SLOT.age]
         if age < 2.0 * next_size:
             continue
-        logs = tracks[s, SLOT.age_logs + b] / size
-        falls[workers] = logs - tracks[s, SLOT.age_logs + b + 1] / next_size
+        falls[workers] = means[s, b] - means[s, b + 1]
         spread = spread_of_steps(
             tracks[s, SLOT.steps], age - 1.0, row[ROW.steps], row[ROW.differences]
         )
         expected += spread * (1.0 / size + 1.0 / next_size)
-        total += falls[workers]
         workers += 1
     if workers == 0:
         return 0.0
-    mean = total / workers
+    mean = falls[:workers].mean()
     squares = 0.0
     for k in range(workers):
         squares += (falls[k] - mean) ** 2
@@ -215,7 +245,8 @@ def slowness_of_age(tracks: Floats, row: Floats, counts: Floats, out: Floats) ->
     the difference of the mean logarithms of their times, counts if it is above 0 so clearly that
     d_b^2 / (2 s_b^2) > ln(140 n). Its squared error s_b^2 is the variance between workers over
     their number, where what is expected by how each worker's times vary counts as one worker more.
-    A result of bin b takes exp(d_b + d_(b + 1) + ...) times as long as later ones.
+    A result of bin b takes exp(d_b + d_(b + 1) + ...) times as long as later ones, unless the
+    worker's own times have shown where in bin b its slow start ends.
 
     Args:
         tracks: What is known by slot.
@@ -225,11 +256,13 @@ def slowness_of_age(tracks: Floats, row: Floats, counts: Floats, out: Floats) ->
             than later ones are.
     """
     falls = np.empty(len(tracks))
+    means = np.empty((len(tracks), AGES))
+    _mean_logs(tracks, np.empty(YOUNG), means)
     # how much slower a result of each bin is than one of the last bin, in logarithms
     later = np.zeros(AGES)
     for back in range(AGES - 1):
         b = AGES - 2 - back
-        later[b] = later[b + 1] + _clear_fall(tracks, row, b, falls)
+        later[b] = later[b + 1] + _clear_fall(tracks, row, means, b, falls)
     for s in range(len(tracks)):
         age = tracks[s, SLOT.age]
         # the results that count are those of the ages from here on
@@ -238,8 +271,8 @@ def slowness_of_age(tracks: Floats, row: Floats, counts: Floats, out: Floats) ->
         start = 0.0
         for b in range(AGES - 1):
             end = 2.0**b
-            counted = min(age, end) - max(first, start)
-            if counted > 0.0:
+            counted = min(age, end) - start
+            if counted > 0.0 and first <= start:
                 fall = min(later[b], _LARGEST_EXPONENT)
                 excess += counted / (age - first) * math.expm1(fall)
             start = end

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.compiled import phase
 from ata_policies.beliefs.distributions.arrays import (
-    AGES,
     CHANCE,
     COMPARED_ROUNDS,
     LONGEST_PAUSE,
@@ -281,11 +280,5 @@ def follow(belief: RowBelief, factor: float, all_anew: bool) -> None:
             belief.tracks[s, SLOT.time + 2 * h] *= stretch
         belief.tracks[s, SLOT.suspect_time] *= stretch
         belief.tracks[s, SLOT.last_time] *= stretch
-        first = 0.0
-        size = 1.0
-        for b in range(AGES):
-            belief.tracks[s, SLOT.ages + b] *= stretch
-            results = min(max(belief.tracks[s, SLOT.age] - first, 0.0), size)
-            belief.tracks[s, SLOT.age_logs + b] += results * math.log(stretch)
-            first += size
-            size = first
+        for age in range(YOUNG):
+            belief.tracks[s, SLOT.first_times + age] *= stretch
