@@ -14,6 +14,7 @@ from ata_gym.simulation.keys import permutations
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import helper, kernel
+from ata_policies.beliefs.distributions.adjustments.age import SlowStart
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.tails import members, picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
@@ -75,7 +76,9 @@ def explore(
 
     where m is its expected mean, s the deviation of its logarithm, and c the shape of its times.
     After l tasks it is known twice as well, or the likelihood tells a worker of mean m from one at
-    the limit, as in a sequential test (Wald, 1945). Several workers gain no more than the whole
+    the limit, as in a sequential test (Wald, 1945). The next tasks of a young worker may take f > 1
+    times as long as later ones (``SlowStart``); its trial then counts as l / f of them and those
+    that are lost until it is fast. Several workers gain no more than the whole
     cost V of a round, V (1 - prod_i (1 - v_i / V)), or, where nearly all have never been tried,
     what such workers would gain together (``gain_together``); and both are less by the factor
     prod_j (1 - v_j / V) over those in use, which become known without a trial. The best prefix of
@@ -125,8 +128,10 @@ def explore(
         knowledge.latencies.levels()[:, :, None] * knowledge.latencies.shape[:, None],
     )
     idle = (available & ~used & ~untried) | sampled
-    prospects = _prospects(knowledge, reduced, idle, draws)
-    by_use = _prospects(knowledge, reduced, used, draws)
+    # idle since its next tasks are slow, whatever its mean is later
+    young = idle & (knowledge.start.tasks > 0.0)
+    prospects = _prospects(knowledge, reduced, idle, young, draws)
+    by_use = _prospects(knowledge, reduced, used, young, draws)
     tasks = result.allocation
     take_candidates = candidates.members.take
     # what is left to gain once the workers in use are known, as a share
@@ -222,9 +227,12 @@ def gain_together(
 
 
 def _prospects(
-    knowledge: Knowledge, reduced: Reduced, considered: Mask, draws: Floats
+    knowledge: Knowledge, reduced: Reduced, considered: Mask, young: Mask, draws: Floats
 ) -> _Prospects:
-    """Value the ``considered`` workers, (E, n); see ``explore`` for the formulas."""
+    """Value the ``considered`` workers, (E, n); see ``explore`` for the formulas.
+
+    Those that are ``young``, (E, n), are idle, and their next tasks are slow.
+    """
     among = members(considered)
     optimism = among.take(knowledge.posterior.location) - _OPTIMISM * among.take(
         knowledge.posterior.spread
@@ -241,23 +249,36 @@ def _prospects(
     limit = knowledge.latencies.at_workers(reduced.limit[:, 1:], workers)
     least = knowledge.latencies.at_workers(reduced.least[:, 1:], workers)
     gain = reduced.cost[:, :1, None] - least
-    gain = gain * _values(knowledge, estimates, late, reduced.removed[1:], limit)
+    start = SlowStart(*(picked(field, workers) for field in knowledge.start))
+    young = picked(young, workers)
+    gain = gain * _values(knowledge, estimates, late, reduced.removed[1:], limit, young)
     ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
     needed = _tasks_to_know(
         picked(knowledge.shapes, workers)[:, None],
         posterior.spread[:, None],
         ratio,
     )
+    needed = np.where(
+        young[:, None],
+        np.maximum(start.tasks[:, None] + needed * np.exp(-start.coming)[:, None], 1.0),
+        needed,
+    )
     values = np.where((gain > 0.0) & (limit > 0.0) & present[:, None], gain / needed, 0.0)
     value = values.max(axis=1)
     level = values.argmax(axis=1)[:, None]
     tasks = np.where(value > 0.0, np.take_along_axis(needed, level, 1)[:, 0], 1.0)
-    order = np.argsort(np.where(present, -value / mean, np.inf), axis=1, kind="stable")
+    next_mean = mean * np.exp(start.coming)
+    order = np.argsort(np.where(present, -value / next_mean, np.inf), axis=1, kind="stable")
     return _Prospects(workers, present, tasks, value, order)
 
 
 def _values(
-    knowledge: Knowledge, estimates: Estimates, late: Floats, removed: Ints, limits: Floats
+    knowledge: Knowledge,
+    estimates: Estimates,
+    late: Floats,
+    removed: Ints,
+    limits: Floats,
+    idle: Mask,
 ) -> Floats:
     """Return the ``value_of_trying`` workers that do each number k of ``removed`` tasks, (E, k, j).
 
@@ -266,7 +287,7 @@ def _values(
     more.
     """
     if not late.any():
-        return value_of_trying(knowledge.population, estimates, limits)
+        return value_of_trying(knowledge.population, estimates, limits, idle)
     tried = estimates.evidence > 0.0
     values = []
     for level, tasks in enumerate(removed.tolist()):
@@ -274,7 +295,7 @@ def _values(
         variance = 1.0 / np.where(tried, estimates.evidence, 1.0) + added
         known = estimates._replace(evidence=np.where(tried, 1.0 / variance, 0.0))
         limit = limits[:, level : level + 1]
-        values.append(value_of_trying(knowledge.population, known, limit)[:, 0])
+        values.append(value_of_trying(knowledge.population, known, limit, idle)[:, 0])
     return np.stack(values, axis=1)
 
 
@@ -319,8 +340,10 @@ def _costs(
     # after those of all workers, of its latencies
     shuffled = _shuffled(_TRIAL_TIMES, 1 << (3 * workers.shape[2]).bit_length(), size)
     quantiles = ndtri((np.arange(size) + 0.5) / size)  # of the normal distribution, equally likely
+    location, spread = (picked(field, workers) for field in knowledge.posterior)
     trial = (
-        *(picked(field, workers) for field in knowledge.posterior),
+        location + picked(knowledge.start.coming, workers),
+        spread,
         quantiles,
         shuffled,
         candidates.shapes[:, None],
