@@ -49,7 +49,9 @@ class _Prospects(NamedTuple):
     tasks: Floats
     """(E, j) how many tasks tell what a worker is worth, at least 1."""
     value: Floats
-    """(E, j) what a worker could gain per round, for each of these tasks."""
+    """(E, j) what a worker could gain per round, for each of these tasks if it is not young."""
+    share: Floats
+    """(E, j) the share of a task in all of them if it is young, else 1."""
     order: Ints
     """(E, j) places by value over the expected time of a task, greatest first."""
 
@@ -77,9 +79,12 @@ def explore(
     where m is its expected mean, s the deviation of its logarithm, and c the shape of its times.
     After l tasks it is known twice as well, or the likelihood tells a worker of mean m from one at
     the limit, as in a sequential test (Wald, 1945). The next tasks of a young worker may take f > 1
-    times as long as later ones (``SlowStart``); its trial then counts as l / f of them and those
-    that are lost until it is fast. Several workers gain no more than the whole
-    cost V of a round, V (1 - prod_i (1 - v_i / V)), or, where nearly all have never been tried,
+    times as long as later ones (``SlowStart``). It is fast, and known, after s + l / f of them, of
+    which s are lost: for it v is G_k E[(1 - M / u_k)+], and a task is a share 1 / (s + l / f) of
+    its trial, where the share of any other is 1.
+
+    Several workers gain no more than the whole cost V of a round, V (1 - prod_i (1 - v_i / V)),
+    times the mean of their shares by v_i; or, where nearly all have never been tried,
     what such workers would gain together (``gain_together``); and both are less by the factor
     prod_j (1 - v_j / V) over those in use, which become known without a trial. The best prefix of
     them is tried together, since a round waits only once for the slowest: with N rounds to come,
@@ -158,6 +163,7 @@ def explore(
     gains = remaining_share[:, None, None] * _gains(
         value, picked(untried, workers), cost, joint_gain, number
     )
+    gains *= _shares(value, picked(prospects.share, place))
     costs = _costs(knowledge, candidates, reduced, workers, size, prices[workers])
     # a trial of k workers takes the place of k tasks of the allocation, for each k of ``removed``
     prefix = np.minimum(reduced.removed, place.shape[2]) - 1
@@ -258,18 +264,22 @@ def _prospects(
         posterior.spread[:, None],
         ratio,
     )
-    needed = np.where(
-        young[:, None],
-        np.maximum(start.tasks[:, None] + needed * np.exp(-start.coming)[:, None], 1.0),
-        needed,
-    )
-    values = np.where((gain > 0.0) & (limit > 0.0) & present[:, None], gain / needed, 0.0)
-    value = values.max(axis=1)
-    level = values.argmax(axis=1)[:, None]
-    tasks = np.where(value > 0.0, np.take_along_axis(needed, level, 1)[:, 0], 1.0)
+    # of a young worker the tasks that are lost come first, and those that tell are short
+    young = young[:, None]
+    lost = start.tasks[:, None] + needed * np.exp(-start.coming)[:, None]
+    needed = np.where(young, np.maximum(lost, 1.0), needed)
+    useful = (gain > 0.0) & (limit > 0.0) & present[:, None]
+    level = np.where(useful, gain / needed, 0.0).argmax(axis=1)[:, None]
+    gain = np.take_along_axis(gain, level, 1)[:, 0]
+    needed = np.take_along_axis(needed, level, 1)[:, 0]
+    useful = np.take_along_axis(useful, level, 1)[:, 0]
+    share = np.where(young[:, 0], 1.0 / needed, 1.0)
+    value = np.where(useful, gain / np.where(young[:, 0], 1.0, needed), 0.0)
+    tasks = np.where(value > 0.0, needed, 1.0)
     next_mean = mean * np.exp(start.coming)
-    order = np.argsort(np.where(present, -value / next_mean, np.inf), axis=1, kind="stable")
-    return _Prospects(workers, present, tasks, value, order)
+    rank = np.where(present, -value * share / next_mean, np.inf)
+    order = np.argsort(rank, axis=1, kind="stable")
+    return _Prospects(workers, present, tasks, value, share, order)
 
 
 def _values(
@@ -319,6 +329,12 @@ def _gains(value: Floats, is_new: Mask, cost: Floats, joint_gain: Floats, number
     # a part of the new workers gains in proportion, and counts only if it is at least half of them
     all_new = np.maximum(gains, joint_gain[:, None, None] * so_far / np.maximum(number, 1))
     return np.where((number > 1) & (2.0 * so_far >= number), all_new, gains)
+
+
+def _shares(value: Floats, share: Floats) -> Floats:
+    """Return the mean share of the first 1, 2, ... workers, (E, 2, prefix), by their values."""
+    total = np.cumsum(value, axis=2)
+    return np.cumsum(value * share, axis=2) / np.where(total > 0.0, total, 1.0)
 
 
 def _costs(
