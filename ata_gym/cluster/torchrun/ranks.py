@@ -1,8 +1,9 @@
-"""The ranks of a process group, and what they send each other besides gradients."""
+"""The ranks that compute a round together, and what they send each other besides gradients."""
 
 import json
 import os
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -125,59 +126,28 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
 }
 
 
-class Ranks:
-    """The ranks of a process group, each with the name of its worker.
+class Ranks(ABC):
+    """The processes that compute a round together, each with the name of its worker."""
 
-    Args:
-        group: The process group, as for ``TorchAllocator``.
-        name: The name of this rank's worker, as for ``TorchAllocator``.
-        configuration: What must be the same on all ranks, by name.
+    names: tuple[str, ...]
+    """The name of each rank's worker, by rank."""
+    rank: int
+    """The number of this rank."""
+    device: torch.device
+    """Where tensors are that the ranks can sum, if no model says so."""
 
-    Raises:
-        RuntimeError: If there is no process group.
-        ValueError: On every rank, if two ranks have the same name, or differ in the
-            configuration.
-    """
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.names)
 
-    def __init__(
-        self,
-        group: dist.ProcessGroup | None,
-        name: str | None,
-        configuration: Mapping[str, Any],
-    ) -> None:
-        if not (dist.is_available() and dist.is_initialized()):
-            raise RuntimeError(
-                "there is no process group: start the script with torchrun, and call"
-                ' torch.distributed.init_process_group("gloo"), or "nccl" on GPUs, before'
-                " TorchAllocator",
-            )
-        # On ranks that are not in a new group, torch gives another object.
-        if group is not None and not isinstance(group, dist.ProcessGroup):
-            expected = (
-                "None, or a process group that this rank is in, as torch.distributed.new_group"
-                " makes"
-            )
-            raise ValueError(f"group must be {expected}, not {short(group)}")
-        self.group = group
-        self.rank = dist.get_rank(group)
-        self.size = dist.get_world_size(group)
-        # The configuration is such as "cpu:gloo,cuda:nccl". The backend takes tensors of the
-        # current CUDA device with NCCL alone, else of the CPU.
-        on_cpu = "cpu:" in dist.get_backend_config(group)
-        if on_cpu:
-            self.device = torch.device("cpu")
-        else:
-            self.device = torch.device("cuda", torch.cuda.current_device())
-        if name is None:
-            rank_name = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}"
-        else:
-            rank_name = name
-        gathered: list[Any] = [None] * self.size
-        dist.all_gather_object(
-            gathered, (rank_name, json.dumps(dict(configuration), default=str)), group
-        )
-        self.names: tuple[str, ...] = tuple(name for name, _ in gathered)
-        _check_configurations(self.names, [json.loads(text) for _, text in gathered])
+    @abstractmethod
+    def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
+        """Begin to replace a tensor by its sum over the ranks, and return what waits for it."""
+
+    @abstractmethod
+    def waiting(self, number: int) -> list[bool]:
+        """Whether each rank waits at the end of the round of this number; this rank does."""
 
     def length(self, budget: int) -> int:
         """How many numbers all ranks together send about a round of B tasks."""
@@ -268,6 +238,74 @@ class Ranks:
                     f"round {number}: {agreement.disagreement}; {difference}. The step is not"
                     f" taken. {agreement.cure}",
                 )
+
+
+class GroupRanks(Ranks):
+    """The ranks of a process group.
+
+    Args:
+        group: The process group, as for ``TorchAllocator``.
+        name: The name of this rank's worker, as for ``TorchAllocator``.
+        configuration: What must be the same on all ranks, by name.
+
+    Raises:
+        RuntimeError: If there is no process group.
+        ValueError: On every rank, if two ranks have the same name, or differ in the
+            configuration.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        name: str | None,
+        configuration: Mapping[str, Any],
+    ) -> None:
+        if not (dist.is_available() and dist.is_initialized()):
+            raise RuntimeError(
+                "there is no process group: start the script with torchrun, and call"
+                ' torch.distributed.init_process_group("gloo"), or "nccl" on GPUs, before'
+                " TorchAllocator",
+            )
+        # On ranks that are not in a new group, torch gives another object.
+        if group is not None and not isinstance(group, dist.ProcessGroup):
+            expected = (
+                "None, or a process group that this rank is in, as torch.distributed.new_group"
+                " makes"
+            )
+            raise ValueError(f"group must be {expected}, not {short(group)}")
+        self._group = group
+        self.rank = dist.get_rank(group)
+        size = dist.get_world_size(group)
+        # The configuration is such as "cpu:gloo,cuda:nccl". The backend takes tensors of the
+        # current CUDA device with NCCL alone, else of the CPU.
+        on_cpu = "cpu:" in dist.get_backend_config(group)
+        if on_cpu:
+            self.device = torch.device("cpu")
+        else:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        if name is None:
+            rank_name = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}"
+        else:
+            rank_name = name
+        gathered: list[Any] = [None] * size
+        dist.all_gather_object(
+            gathered, (rank_name, json.dumps(dict(configuration), default=str)), group
+        )
+        self.names = tuple(name for name, _ in gathered)
+        _check_configurations(self.names, [json.loads(text) for _, text in gathered])
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._store = dist.distributed_c10d.PrefixStore(
+            f"ata_gym/waiting/{attempt}",
+            dist.distributed_c10d._get_default_store(),
+        )
+
+    def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
+        work: dist.Work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        return work
+
+    def waiting(self, number: int) -> list[bool]:
+        self._store.set(f"{number}/{self.rank}", "")
+        return [self._store.check([f"{number}/{rank}"]) for rank in range(self.size)]
 
 
 def _check_configurations(names: tuple[str, ...], configurations: list[dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from torch import nn
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
+from ata_gym.cluster.torchrun.ranks import Fault, GroupRanks, RankPart, Ranks
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
@@ -158,7 +158,7 @@ class TorchAllocator:
             **hyperparameters,
             "the version of ata_gym": __version__,
         }
-        self._ranks = Ranks(group, name, configuration)
+        self._ranks: Ranks = GroupRanks(group, name, configuration)
         self._waiting = Waiting(self._ranks, non_negative("patience", patience))
         if flag("keyed_noise", keyed_noise):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]

@@ -34,7 +34,7 @@ class TaskGradients:
 
     Args:
         model: The model.
-        ranks: The ranks of the process group.
+        ranks: The ranks that compute the tasks.
         length: How many numbers the message of a round has.
     """
 
@@ -42,7 +42,7 @@ class TaskGradients:
         self.model = model
         self._ranks = ranks
         self._length = length
-        self._buckets = Buckets([], [], ranks.group)
+        self._buckets = Buckets([], [], ranks)
         self.layout = 0
         """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
 
@@ -121,7 +121,7 @@ class TaskGradients:
             map(operator.is_not, buckets.parameters, trained),
         ):
             buckets.close()
-            self._buckets = Buckets(trained, extras, self._ranks.group)
+            self._buckets = Buckets(trained, extras, self._ranks)
             layout_text = repr([(*form[:2], form.dtype) for form in forms])
             self.layout = zlib.crc32(layout_text.encode()) & 0xFFFFFF
         self._buckets.begin()
