@@ -63,6 +63,15 @@ class Fault(IntEnum):
     FAILED = 5
 
 
+class Member(NamedTuple):
+    """A rank that may come and go between rounds."""
+
+    start: int
+    """A number that is another one after each start of its process."""
+    leaves: bool
+    """Whether it takes no tasks."""
+
+
 class _Agreement(NamedTuple):
     disagreement: str
     """The error if the ranks do not agree."""
@@ -129,6 +138,10 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
 class Ranks(ABC):
     """The processes that compute a round together, each with the name of its worker."""
 
+    elastic = False
+    """Whether ranks come and go between rounds; then none waits for one that has failed."""
+    members: Mapping[str, Member] = {}
+    """If so, the ranks of the round by name."""
     names: tuple[str, ...]
     """The name of each rank's worker, by rank."""
     rank: int
@@ -146,8 +159,35 @@ class Ranks(ABC):
         """Begin to replace a tensor by its sum over the ranks, and return what waits for it."""
 
     @abstractmethod
-    def waiting(self, number: int) -> list[bool]:
-        """Whether each rank waits at the end of the round of this number; this rank does."""
+    def waited_for(self, number: int) -> str:
+        """Whom this rank waits for at the end of a round, for the log.
+
+        It is empty if nobody is late, or if another rank says so.
+
+        Args:
+            number: The number of the round.
+        """
+
+    @property
+    def failed(self) -> bool:
+        """Whether a sum of this round has failed, so that it holds nothing."""
+        return False
+
+    @abstractmethod
+    def begin(self, *, leaves: bool) -> None:
+        """Begin a round.
+
+        Args:
+            leaves: Whether this rank takes no tasks.
+        """
+
+    def commit(self) -> bool:
+        """End a round, and say whether its step is taken."""
+        return True
+
+    @abstractmethod
+    def abandon(self, error: BaseException) -> None:
+        """End a round that has failed on this rank."""
 
     def length(self, budget: int) -> int:
         """How many numbers all ranks together send about a round of B tasks."""
@@ -170,6 +210,11 @@ class Ranks(ABC):
         values[ends[self.rank] - shares[self.rank] : ends[self.rank]] = seconds
         values[budget:].reshape(len(part), self.size)[:, self.rank] = part
         return torch.from_numpy(values)
+
+    def failure(self, tasks: int, shares: Ints) -> torch.Tensor:
+        """What a rank sends that has failed with its tasks, as ``packed`` gives it."""
+        part = RankPart(*[0.0] * len(RankPart._fields))._replace(fault=Fault.FAILED)
+        return self.packed([0.0] * tasks, part, shares)
 
     def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], RankPart[Floats]]:
         """The task times of each rank, and the parts of all ranks.
@@ -292,7 +337,7 @@ class GroupRanks(Ranks):
             gathered, (rank_name, json.dumps(dict(configuration), default=str)), group
         )
         self.names = tuple(name for name, _ in gathered)
-        _check_configurations(self.names, [json.loads(text) for _, text in gathered])
+        check_configurations(self.names, [json.loads(text) for _, text in gathered])
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store = dist.distributed_c10d.PrefixStore(
             f"ata_gym/waiting/{attempt}",
@@ -303,12 +348,25 @@ class GroupRanks(Ranks):
         work: dist.Work = dist.all_reduce(tensor, group=self._group, async_op=True)
         return work
 
-    def waiting(self, number: int) -> list[bool]:
+    def begin(self, *, leaves: bool) -> None:
+        """The ranks are the same in each round."""
+
+    def abandon(self, error: BaseException) -> None:
+        """The others wait until this rank begins the round again."""
+
+    def waited_for(self, number: int) -> str:
         self._store.set(f"{number}/{self.rank}", "")
-        return [self._store.check([f"{number}/{rank}"]) for rank in range(self.size)]
+        waits = [self._store.check([f"{number}/{rank}"]) for rank in range(self.size)]
+        # Only the first of the ranks that wait logs.
+        if waits.index(True) != self.rank:
+            return ""
+        return ", ".join(
+            name for name, waiting in zip(self.names, waits, strict=True) if not waiting
+        )
 
 
-def _check_configurations(names: tuple[str, ...], configurations: list[dict[str, Any]]) -> None:
+def check_configurations(names: tuple[str, ...], configurations: list[dict[str, Any]]) -> None:
+    """Raise ``ValueError`` if two ranks have the same name, or differ in the configuration."""
     # The count of each name takes n^2 steps, so it is left to the error.
     if len(set(names)) < len(names):
         repeated = {name for name in names if names.count(name) > 1}

@@ -36,7 +36,7 @@ class Waiting(AbstractContextManager["Waiting"]):
         self._wait_start: float | None = None
         self._round = 0
         self._named = False
-        if ranks.size > 1:
+        if ranks.elastic or ranks.size > 1:
             Thread(target=_watch, args=(ref(self),), daemon=True, name="ata_gym waiting").start()
 
     def in_round(self, number: int) -> "Waiting":
@@ -63,14 +63,12 @@ class Waiting(AbstractContextManager["Waiting"]):
             or monotonic() - start < max(self._least, _LONGEST_WAIT_FACTOR * self.longest)
         ):
             return
-        waits = self._ranks.waiting(self._round)
-        late = [name for name, waiting in zip(self._ranks.names, waits, strict=True) if not waiting]
-        # Only the first of the ranks that wait logs.
-        if late and waits.index(True) == self._ranks.rank:
+        late = self._ranks.waited_for(self._round)
+        if late:
             _LOG.warning(
                 "round %d: waiting for %s for %.1f s",
                 self._round,
-                ", ".join(late),
+                late,
                 monotonic() - start,
             )
             self._named = True
