@@ -133,9 +133,11 @@ class AllocatedFedAvg(AllocatedFedNova):
     average = staticmethod(fedavg)
 
 
-def allocated(kind: type[AllocatedFedNova], policy: str, least: int, **options: Any) -> Strategy:
+def allocated(
+    kind: type[AllocatedFedNova], policy: str, least: int, budget: int = BUDGET, **options: Any
+) -> Strategy:
     """Return a strategy with a policy of its own."""
-    return kind(ClientShares(BUDGET, policy, least=least), **options)
+    return kind(ClientShares(budget, policy, least=least), **options)
 
 
 EVEN = {"batches": BUDGET // CLIENTS}
@@ -148,6 +150,7 @@ METHODS = {
     "default, FedAvg's weights": Method(partial(allocated, AllocatedFedAvg, "default", 1), {}, {}),
     "default": Method(partial(allocated, AllocatedFedNova, "default", 0), {}, {}),
     "default, at least 1": Method(partial(allocated, AllocatedFedNova, "default", 1), {}, {}),
+    "default, 35 batches": Method(partial(allocated, AllocatedFedNova, "default", 0, 35), {}, {}),
     "lb-bsp-federated": Method(partial(allocated, AllocatedFedNova, "lb-bsp-federated", 0), {}, {}),
 }
 
