@@ -3,7 +3,7 @@ compare_flower.py`.
 
 Ten clients with different data and speeds train softmax regression on digits. The clients'
 functions run in this process, one after the other, and a round lasts as long as its slowest client
-says: the same command prints the same bytes. It prints a table, and leaves a picture in --out.
+says: no wall clock is read. It prints a table, and leaves a picture in --out.
 """
 
 from __future__ import annotations
