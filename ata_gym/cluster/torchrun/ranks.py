@@ -60,6 +60,7 @@ class Fault(IntEnum):
     CHANGED = 3
     SECOND_PASS = 4
     FAILED = 5
+    REPLICA = 6
 
 
 class _Agreement(NamedTuple):
@@ -70,7 +71,7 @@ class _Agreement(NamedTuple):
     cure: str
 
 
-_AGREEMENTS: Mapping[str, _Agreement] = {
+AGREEMENTS: Mapping[str, _Agreement] = {
     "checksum": _Agreement(
         "the ranks decided on different allocations",
         0.0,
@@ -114,7 +115,7 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
     ),
     Fault.FAILED: (
         RuntimeError,
-        "{worker} failed when a part of its gradient was on its way; it says why itself",
+        "{worker} failed when others waited for its gradient; it says why itself",
     ),
     Fault.SECOND_PASS: (
         RuntimeError,
@@ -122,6 +123,7 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
         " gradient was on its way, since the round before had one in each batch: begin the"
         " round again, in which nothing is sent before share.reduce()",
     ),
+    Fault.REPLICA: (RuntimeError, "the ranks of {worker} differ; they say in what themselves"),
 }
 
 
@@ -169,7 +171,7 @@ class Ranks:
         else:
             self.device = torch.device("cuda", torch.cuda.current_device())
         if name is None:
-            rank_name = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}"
+            rank_name = default_name(self.rank)
         else:
             rank_name = name
         gathered: list[Any] = [None] * self.size
@@ -177,7 +179,7 @@ class Ranks:
             gathered, (rank_name, json.dumps(dict(configuration), default=str)), group
         )
         self.names: tuple[str, ...] = tuple(name for name, _ in gathered)
-        _check_configurations(self.names, [json.loads(text) for _, text in gathered])
+        check_configurations(self.names, [json.loads(text) for _, text in gathered])
 
     def length(self, budget: int) -> int:
         """How many numbers all ranks together send about a round of B tasks."""
@@ -224,7 +226,7 @@ class Ranks:
             shares: The number of tasks of each rank, shape (n,).
         """
         # The allocations are compared first, then the faults of the ranks, then all else.
-        first_field, *other_fields = _AGREEMENTS
+        first_field, *other_fields = AGREEMENTS
         self._check_agreed(number, parts, [first_field])
         for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
             place, fault = divmod(code, len(Fault))
@@ -252,7 +254,7 @@ class Ranks:
     def _check_agreed(self, number: int, parts: RankPart[Floats], fields: Sequence[str]) -> None:
         """Raise ``RuntimeError`` where ranks differ in a field; 0 means that a rank has none."""
         for field in fields:
-            agreement = _AGREEMENTS[field]
+            agreement = AGREEMENTS[field]
             values = [
                 (name, value)
                 for name, value in zip(self.names, getattr(parts, field), strict=True)
@@ -270,7 +272,13 @@ class Ranks:
                 )
 
 
-def _check_configurations(names: tuple[str, ...], configurations: list[dict[str, Any]]) -> None:
+def default_name(rank: int) -> str:
+    """The name of a rank's worker: its host and its place there."""
+    return f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', rank)}"
+
+
+def check_configurations(names: Sequence[str], configurations: list[dict[str, Any]]) -> None:
+    """Raise ``ValueError`` if ranks have one name, or differ in what must be the same."""
     # The count of each name takes n^2 steps, so it is left to the error.
     if len(set(names)) < len(names):
         repeated = {name for name in names if names.count(name) > 1}

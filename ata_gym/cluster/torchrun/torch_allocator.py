@@ -14,11 +14,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
+from ata_gym.cluster.torchrun.ranks import Fault, RankPart
+from ata_gym.cluster.torchrun.replicas import ranks_and_replica
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
@@ -72,7 +74,16 @@ class TorchAllocator:
             of the loader.
         policy: The name of a policy of ``ata_gym/TaskAllocation-v0``; hyperparameters may follow
             it.
-        group: The process group of the data-parallel ranks; None is the default group.
+        group: The process group of the data-parallel ranks, each of which is a worker and has the
+            whole model; None is the default group.
+        mesh: In place of ``group``, where several ranks hold a replica of the model together, as in
+            tensor, sequence and pipeline parallelism: the data-parallel dimension of their
+            ``DeviceMesh``, such as ``mesh["dp"]``. The ranks of the same place in it are a replica,
+            which is one worker with the name of its first rank and the time of its slowest one;
+            they have the same share and the same samples, and gradients are summed over this
+            dimension. In a mesh of several dimensions those whose names begin with "dp" are meant.
+            All ranks of the default group make the allocator. A round has one small all-reduce
+            more, among the ranks of each replica.
         name: The name of this rank's worker, the same after a restart, since what is known of a
             worker is kept by its name. By default the host's name and the local rank.
         warm_up: The first rounds with tasks of a rank, after each start of it, whose times do not
@@ -132,6 +143,7 @@ class TorchAllocator:
         policy: str = "default",
         *,
         group: dist.ProcessGroup | None = None,
+        mesh: DeviceMesh | None = None,
         name: str | None = None,
         warm_up: int = 1,
         check_every: int = 100,
@@ -158,8 +170,9 @@ class TorchAllocator:
             **hyperparameters,
             "the version of ata_gym": __version__,
         }
-        self._ranks = Ranks(group, name, configuration)
-        self._waiting = Waiting(self._ranks, non_negative("patience", patience))
+        least_wait = non_negative("patience", patience)
+        self._ranks, self._replica = ranks_and_replica(group, mesh, name, budget, configuration)
+        self._waiting = Waiting(self._replica.rank_names, self._replica.rank, least_wait)
         if flag("keyed_noise", keyed_noise):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
         else:
@@ -195,6 +208,11 @@ class TorchAllocator:
         return self._ranks.names[self._ranks.rank]
 
     @property
+    def replica_size(self) -> int:
+        """The number of ranks that hold a replica of the model together; 1 without a mesh."""
+        return self._replica.size
+
+    @property
     def share(self) -> Share:
         """The part of this rank in the round that is open.
 
@@ -228,7 +246,9 @@ class TorchAllocator:
             self._next_plan = None
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
-            self._gradients = TaskGradients(model, self._ranks, self._ranks.length(self.budget))
+            self._gradients = TaskGradients(
+                model, self._ranks, self._ranks.length(self.budget), self._replica.ranks
+            )
         learned: list[tuple[list[Floats], RankPart[Floats]]] = []
         with self._gradients as gradients:
 
@@ -261,18 +281,7 @@ class TorchAllocator:
                     raise RuntimeError("call share.reduce() inside the round, on every rank")
                 self._learn(share, *learned[0], shares, expected)
             finally:
-                # After an error the others wait for the rest of the gradient: they get it with a
-                # fault, so that all ranks begin the round again.
-                if gradients.partly_sent:
-                    failed_part = RankPart(*[0.0] * len(RankPart._fields))._replace(
-                        fault=Fault.FAILED
-                    )
-                    with suppress(RuntimeError):
-                        gradients.fault(finite=False)
-                        gradients.sum(
-                            0.0,
-                            self._ranks.packed([0.0] * own_tasks, failed_part, shares),
-                        )
+                self._end_failed(shares, gradients)
                 self._share = None
         self._had_one_pass = share.had_one_pass
         # The state of an allocator is replaced, never changed: with a copy that plans ahead, the
@@ -280,6 +289,22 @@ class TorchAllocator:
         planner = copy.copy(self._allocator)
         self._next_plan = _Plan(planner, _PLANNER.submit(planner.allocate))
         load_ahead(share.loaders, self._iterators, self._next_tasks)
+
+    def _end_failed(self, shares: Ints, gradients: TaskGradients) -> None:
+        """Give the other ranks a fault after an error, so that all ranks begin the round again.
+
+        They wait for the rest of the gradient, or may do so as ranks of the same replica. Where the
+        gradient was sent, there is nothing to do.
+        """
+        if gradients.is_sent or (self.replica_size == 1 and not gradients.partly_sent):
+            return
+        part = RankPart(*[0.0] * len(RankPart._fields))._replace(fault=Fault.FAILED)
+        seconds = [0.0] * int(shares[self._ranks.rank])
+        with suppress(RuntimeError):
+            gradients.fault(finite=False)
+            seconds, part = self._replica.combined(self.rounds + 1, seconds, part)
+            gradients.sum(0.0, self._ranks.packed(seconds, part, shares), settle=False)
+            self._replica.tell(None)
 
     def _planned(self) -> tuple[Ints, int, int]:
         """The tasks of each rank, (n,), of this rank, and the number of its first task."""
@@ -364,13 +389,21 @@ class TorchAllocator:
         Returns:
             The task times of each rank, and the parts of all ranks.
         """
-        packed = self._ranks.packed(
-            share.seconds(), self._rank_part(share, shares, gradients), shares
-        )
-        with self._waiting.in_round(self.rounds + 1):
-            summed = gradients.sum(share.tasks / self.budget, packed)
+        number = self.rounds + 1
+        part = self._rank_part(share, shares, gradients)
+        with self._waiting.in_round(number):
+            replica_seconds, part = self._replica.combined(
+                number,
+                share.seconds(),
+                part,
+                has_loss=share.has_loss,
+                same_losses=not gradients.shards_in_replica,
+            )
+            packed = self._ranks.packed(replica_seconds, part, shares)
+            summed = gradients.sum(share.tasks / self.budget, packed, settle=not part.fault)
         seconds, parts = self._ranks.unpacked(summed, shares)
-        self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
+        with self._replica.same_error():
+            self._ranks.check(number, parts, gradients.model, shares)
         gradients.keep(self._factor(parts))
         return seconds, parts
 
@@ -432,7 +465,7 @@ class TorchAllocator:
         # The time from here to the end of the reduction is waiting for the slowest rank, and then
         # communication.
         slowest = float(parts.elapsed.max())
-        waited = slowest - float(parts.elapsed[self._ranks.rank])
+        waited = slowest - share.watch.seconds(share.start_mark, share.computed_mark)
         communication = max(
             share.watch.seconds(share.computed_mark, share.reduced_mark) - waited, 0.0
         )

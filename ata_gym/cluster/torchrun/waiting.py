@@ -2,14 +2,13 @@
 
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from threading import Event, Thread
 from time import monotonic
 from weakref import ref
 
 import torch.distributed as dist
-
-from ata_gym.cluster.torchrun.ranks import Ranks
 
 _LOG = logging.getLogger("ata_gym.cluster")
 _LONGEST_WAIT_FACTOR = 5.0
@@ -27,15 +26,17 @@ class Waiting(AbstractContextManager["Waiting"]):
     time to time, so that rounds cost nothing.
 
     Args:
-        ranks: The ranks of the process group.
+        names: The names of all ranks.
+        rank: The place of this rank among them.
         least: The seconds after which a rank may be named.
 
     Raises:
         RuntimeError: Without a process group.
     """
 
-    def __init__(self, ranks: Ranks, least: float) -> None:
-        self._ranks = ranks
+    def __init__(self, names: Sequence[str], rank: int, least: float) -> None:
+        self._names = names
+        self._rank = rank
         self._least = least
         self.longest = 0.0
         """The longest wait so far, in seconds."""
@@ -47,7 +48,7 @@ class Waiting(AbstractContextManager["Waiting"]):
             f"ata_gym/waiting/{attempt}",
             dist.distributed_c10d._get_default_store(),
         )
-        if ranks.size > 1:
+        if len(names) > 1:
             Thread(target=_watch, args=(ref(self),), daemon=True, name="ata_gym waiting").start()
 
     def in_round(self, number: int) -> "Waiting":
@@ -74,11 +75,11 @@ class Waiting(AbstractContextManager["Waiting"]):
             or monotonic() - start < max(self._least, _LONGEST_WAIT_FACTOR * self.longest)
         ):
             return
-        self._store.set(f"{self._round}/{self._ranks.rank}", "")
-        waits = [self._store.check([f"{self._round}/{rank}"]) for rank in range(self._ranks.size)]
-        late = [name for name, waiting in zip(self._ranks.names, waits, strict=True) if not waiting]
+        self._store.set(f"{self._round}/{self._rank}", "")
+        waits = [self._store.check([f"{self._round}/{rank}"]) for rank in range(len(self._names))]
+        late = [name for name, waiting in zip(self._names, waits, strict=True) if not waiting]
         # Only the first of the ranks that wait logs.
-        if late and waits.index(True) == self._ranks.rank:
+        if late and waits.index(True) == self._rank:
             _LOG.warning(
                 "round %d: waiting for %s for %.1f s",
                 self._round,

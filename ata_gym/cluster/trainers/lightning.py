@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import begin_scaling, rounds_of
+from ata_gym.cluster.trainers.rounds import begin_scaling, check_replicas, rounds_of
 from ata_gym.utils.extras import require
 
 require("lightning.pytorch", extra="integrations", purpose="TaskStrategy")
@@ -38,10 +38,12 @@ class TaskStrategy(DDPStrategy):
         options: The options of ``DDPStrategy``.
 
     Raises:
-        ValueError: For a training loader without a ``TaskSampler``.
+        ValueError: For a training loader without a ``TaskSampler``, and for an allocator whose
+            replicas have several ranks.
     """
 
     def __init__(self, allocator: TorchAllocator, **options: Any) -> None:
+        check_replicas(allocator, "TaskStrategy")
         super().__init__(**options)
         self.allocator = allocator
         self._tasks: DataLoader[Any] | None = None

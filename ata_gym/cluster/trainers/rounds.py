@@ -7,6 +7,7 @@ from torch.amp import GradScaler
 from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
+from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 
 
 def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
@@ -28,6 +29,20 @@ def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
     batch = {"task": torch.arange(budget)}
     rounds: Any = range(max(sampler.rounds, 1))
     return DataLoader(rounds, batch_size=1, collate_fn=lambda _: batch)
+
+
+def check_replicas(allocator: TorchAllocator, trainer: str) -> None:
+    """Refuse replicas of several ranks in a trainer that gives each rank the whole model.
+
+    Raises:
+        ValueError: If several ranks hold a replica of the model together.
+    """
+    if allocator.replica_size > 1:
+        raise ValueError(
+            f"{trainer} gives each rank the whole model, and TorchAllocator(mesh=...) has replicas"
+            f" of {allocator.replica_size} ranks: train in a loop of your own over"
+            " allocator.round(model)",
+        )
 
 
 def begin_scaling(scaler: GradScaler | None, device: torch.device) -> None:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import begin_scaling, rounds_of
+from ata_gym.cluster.trainers.rounds import begin_scaling, check_replicas, rounds_of
 from ata_gym.utils.extras import require
 from ata_gym.utils.files.atomic import write_whole
 from ata_gym.utils.files.json_files import read_object
@@ -45,7 +45,8 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
 
     Raises:
         ValueError: For a training set whose samples have no numbers, for ``weight_of`` with a model
-            whose loss cannot be a sum, and for a checkpoint without a state of the allocator.
+            whose loss cannot be a sum, for a checkpoint without a state of the allocator, and for
+            an allocator whose replicas have several ranks.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         weight_of: Callable[[Mapping[str, Any]], float | Tensor] | None = None,
         **keywords: Any,
     ) -> None:
+        check_replicas(allocator, "TaskTrainer")
         super().__init__(*arguments, **keywords)
         if weight_of is not None and not (self.model_accepts_loss_kwargs or self.compute_loss_func):
             raise ValueError(
