@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import begin_scaling, rounds_of, with_group
+from ata_gym.cluster.trainers.rounds import begin_scaling, for_trainer, rounds_of
 from ata_gym.utils.extras import require
 
 require("lightning.pytorch", extra="integrations", purpose="TaskStrategy")
@@ -38,12 +38,13 @@ class TaskStrategy(DDPStrategy):
         options: The options of ``DDPStrategy``.
 
     Raises:
-        ValueError: For a training loader without a ``TaskSampler``.
+        ValueError: For a training loader without a ``TaskSampler``, and for an allocator whose
+            replicas have several ranks.
     """
 
     def __init__(self, allocator: TorchAllocator, **options: Any) -> None:
         super().__init__(**options)
-        self.allocator = with_group(allocator, "TaskStrategy")
+        self.allocator = for_trainer(allocator, "TaskStrategy")
         self._tasks: DataLoader[Any] | None = None
         self._gradients: list[Tensor | None] = []
         # Whether an optimiser has stepped since the last round.

@@ -44,19 +44,25 @@ def begin_scaling(scaler: GradScaler | None, device: torch.device) -> None:
         scaler.scale(torch.zeros((), device=device))
 
 
-def with_group(allocator: TorchAllocator, trainer: str) -> TorchAllocator:
-    """The allocator of a trainer, all of whose steps count.
+def for_trainer(allocator: TorchAllocator, trainer: str) -> TorchAllocator:
+    """The allocator of a trainer in which each rank has the whole model and each step counts.
 
     Args:
         allocator: The allocator.
         trainer: The name of the trainer's class.
 
     Raises:
-        ValueError: For an allocator with a manager.
+        ValueError: For an allocator with a manager, and with replicas of several ranks.
     """
     if allocator.elastic:
         raise ValueError(
             f"{trainer} steps after each round, and a round with a manager may not count: play the"
             " rounds in a loop of your own, which steps if share.committed",
+        )
+    if allocator.replica_size > 1:
+        raise ValueError(
+            f"{trainer} gives each rank the whole model, and TorchAllocator(mesh=...) has replicas"
+            f" of {allocator.replica_size} ranks: train in a loop of your own over"
+            " allocator.round(model)",
         )
     return allocator

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import begin_scaling, rounds_of, with_group
+from ata_gym.cluster.trainers.rounds import begin_scaling, for_trainer, rounds_of
 from ata_gym.utils.extras import require
 from ata_gym.utils.files.atomic import write_whole
 from ata_gym.utils.files.json_files import read_object
@@ -45,7 +45,8 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
 
     Raises:
         ValueError: For a training set whose samples have no numbers, for ``weight_of`` with a model
-            whose loss cannot be a sum, and for a checkpoint without a state of the allocator.
+            whose loss cannot be a sum, for a checkpoint without a state of the allocator, and for
+            an allocator whose replicas have several ranks.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
                 "weight_of needs a model whose forward takes num_items_in_batch in its **kwargs, as"
                 " language models of transformers do, or a compute_loss_func",
             )
-        self.allocator = with_group(allocator, "TaskTrainer")
+        self.allocator = for_trainer(allocator, "TaskTrainer")
         self._tasks_per_pass = tasks_per_pass
         self._weight_of = weight_of
         self._tasks: DataLoader[Any] | None = None

@@ -304,9 +304,9 @@ def test_an_allocator_with_a_manager_is_refused_since_a_trainer_steps_after_each
     from types import SimpleNamespace
 
     from ata_gym.cluster import TaskStrategy
-    from ata_gym.cluster.trainers.rounds import with_group
+    from ata_gym.cluster.trainers.rounds import for_trainer
 
     elastic = SimpleNamespace(elastic=True)
-    for make in (TaskStrategy, lambda allocator: with_group(allocator, "TaskTrainer")):
+    for make in (TaskStrategy, lambda allocator: for_trainer(allocator, "TaskTrainer")):
         with pytest.raises(ValueError, match=r"a loop of your own, which steps if share.committed"):
             make(elastic)
