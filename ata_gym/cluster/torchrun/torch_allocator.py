@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import isfinite
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -17,10 +16,11 @@ from torch import nn
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.cluster.torchrun.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
+from ata_gym.cluster.torchrun.loaders import load_ahead
 from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
 from ata_gym.cluster.torchrun.share import Share
-from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
 from ata_gym.models.seeds import seeded
@@ -58,7 +58,7 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 10 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 12 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
     has the running statistics of batch norm of its own samples, and after it their means. The next
@@ -182,7 +182,7 @@ class TorchAllocator:
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
-        self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
+        self._open_loaders = OpenLoaders(self._ranks.names)
 
     @property
     def budget(self) -> int:
@@ -247,7 +247,7 @@ class TorchAllocator:
                 self.budget,
                 watch,
                 gradients,
-                self._iterators,
+                self._open_loaders,
                 reduce,
                 seeds,
             )
@@ -279,7 +279,7 @@ class TorchAllocator:
         # state of before can still be saved.
         planner = copy.copy(self._allocator)
         self._next_plan = _Plan(planner, _PLANNER.submit(planner.allocate))
-        load_ahead(share.loaders, self._iterators, self._next_tasks)
+        load_ahead(share.loaders, self._open_loaders, self._next_tasks)
 
     def _planned(self) -> tuple[Ints, int, int]:
         """The tasks of each rank, (n,), of this rank, and the number of its first task."""
@@ -371,6 +371,7 @@ class TorchAllocator:
             summed = gradients.sum(share.tasks / self.budget, packed)
         seconds, parts = self._ranks.unpacked(summed, shares)
         self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
+        self._open_loaders.compare(self.rounds + 1, parts)
         gradients.keep(self._factor(parts))
         return seconds, parts
 
@@ -388,6 +389,7 @@ class TorchAllocator:
         # In some rounds the state of the policy and the weights of the model are compared, too.
         complete = self._since_start == 0 or self.rounds % self._check_every == 0
         loss = share.loss()
+        first_batch, second_batch = self._open_loaders.next_checksums()
         return RankPart(
             elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
             latency=share.latency(),
@@ -399,6 +401,8 @@ class TorchAllocator:
             weight=share.weight,
             weights=fingerprint(gradients.parameters) if complete else 0.0,
             fault=self._fault(share, loss, gradients),
+            first_batch=first_batch,
+            second_batch=second_batch,
         )
 
     def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:

@@ -1,0 +1,155 @@
+"""Whether loaders without a ``TaskSampler`` give two ranks the same samples."""
+
+import pickle
+import zlib
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ata_gym.cluster.torchrun.ranks import RankPart
+from ata_gym.typing import Floats
+
+_COMPARED = 2
+"""The batches that are compared: two checksums of 24 bits, since of 10,000 ranks two are likely to
+have an equal one by accident."""
+
+
+class LoaderBatches:
+    """The batches of a loader without a ``TaskSampler``, which go on from round to round.
+
+    Args:
+        place: The number of the loaders before it, the same on all ranks.
+    """
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+        self.iterator: Any = None
+        """The iterator of the loader; None where it starts over."""
+        self.checksums: list[int] = []
+        """The checksums of the first batches of the loader, and of its place."""
+        self.compared = False
+        """Whether the checksums were compared with those of the other ranks."""
+
+    def record(self, batch: Any) -> None:
+        """Take the checksum of a batch, if it is one of the first."""
+        if len(self.checksums) < _COMPARED:
+            self.checksums.append(checksum([self._place, batch]))
+
+
+class OpenLoaders(WeakKeyDictionary[Any, Any]):
+    """What is kept of each loader between rounds, and the first batches of all ranks.
+
+    The values are ``LoaderBatches``, or what ``load_ahead`` has begun.
+
+    Args:
+        names: The worker of each rank.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self._names = names
+        self._opened = 0
+        # The checksums that each rank sent last, 0 where there are none.
+        self._sent = np.zeros((len(names), _COMPARED))
+
+    def batches_of(self, loader: Any) -> LoaderBatches:
+        """The batches of a loader without a ``TaskSampler``."""
+        batches = self.get(loader)
+        if batches is None:
+            batches = LoaderBatches(self._opened)
+            self._opened += 1
+            self[loader] = batches
+        return batches
+
+    def next_checksums(self) -> tuple[int, int]:
+        """What this rank sends in a round, about one loader; 0 where nothing is to be compared."""
+        batches = self._not_compared()
+        if batches is None:
+            return 0, 0
+        first, second = (*batches.checksums, 0, 0)[:_COMPARED]
+        return first, second
+
+    def compare(self, number: int, parts: RankPart[Floats]) -> None:
+        """Raise the same ``RuntimeError`` on all ranks, if two of them took the same batches.
+
+        Args:
+            number: The number of the round.
+            parts: The parts of all ranks.
+        """
+        new = np.stack([parts.first_batch, parts.second_batch], axis=1)
+        # A rank that has no tasks at first is compared later, with what the others sent before.
+        is_new = new[:, 0] > 0
+        sent = np.where(is_new[:, None], new, self._sent)
+        for rank in np.flatnonzero(is_new).tolist():
+            first, second = sent[rank]
+            alike = sent[:, 0] == first
+            # A rank that had one task so far has no second batch.
+            alike &= (sent[:, 1] == second) | (sent[:, 1] == 0) | (second == 0)
+            alike[rank] = False
+            if alike.any():
+                one, other = sorted([rank, int(alike.argmax())])
+                raise RuntimeError(
+                    f"round {number}: {self._names[one]} and {self._names[other]} computed the same"
+                    f" batches, which the loader of each of them gave first. {_CURE}",
+                )
+        self._sent = sent
+        batches = self._not_compared()
+        if batches is not None:
+            batches.compared = True
+
+    def _not_compared(self) -> LoaderBatches | None:
+        for batches in self.values():
+            if isinstance(batches, LoaderBatches) and batches.checksums and not batches.compared:
+                return batches
+        return None
+
+
+_CURE = (
+    "The step is not taken. Share the samples out: with DataLoader(dataset,"
+    " batch_sampler=TaskSampler(allocator, dataset)), which also takes sampler=..., or with"
+    " TaskStream(allocator, loader) where samples have no numbers. Where ranks shall compute the"
+    " same, give the batches by `with share.timed():` in place of share.take"
+)
+
+
+def checksum(batch: Any, length: int | None = None) -> int:
+    """A checksum, of 24 bits, of what a batch holds; 0 if that cannot be read.
+
+    Args:
+        batch: Tensors, arrays and other objects, in mappings and sequences.
+        length: The number of elements of each tensor that count, from its start; None for all.
+
+    Example:
+        >>> ones = {"x": torch.ones(3), "names": ["a", "b"]}
+        >>> alike = {"x": torch.ones(3), "names": ["a", "b"]}
+        >>> other = {"x": torch.ones(3), "names": ["a", "c"]}
+        >>> checksum(ones) == checksum(alike), checksum(ones) == checksum(other)
+        (True, False)
+    """
+    try:
+        return _added(batch, 0, length) & 0xFFFFFF or 1
+    except (AttributeError, RuntimeError, TypeError, ValueError, pickle.PicklingError):
+        return 0
+
+
+def _added(part: Any, total: int, length: int | None) -> int:
+    """The checksum of a part of a batch, from the checksum of what is before it on."""
+    if isinstance(part, np.ndarray) and not part.dtype.hasobject:
+        total = zlib.crc32(part.dtype.str.encode(), total)
+        part = torch.from_numpy(np.ascontiguousarray(part).view(np.uint8).copy())
+    if isinstance(part, Tensor) and part.layout == torch.strided and not part.is_quantized:
+        total = zlib.crc32(f"{tuple(part.shape)} {part.dtype}".encode(), total)
+        elements = part.detach().flatten()[:length].cpu().contiguous()
+        return zlib.crc32(elements.view(torch.uint8).numpy().tobytes(), total)
+    if isinstance(part, Mapping):
+        part = [member for item in part.items() for member in item]
+    if isinstance(part, list | tuple):
+        total = zlib.crc32(f"{len(part)} parts".encode(), total)
+        for member in part:
+            total = _added(member, total, length)
+        return total
+    return zlib.crc32(pickle.dumps(part), total)
