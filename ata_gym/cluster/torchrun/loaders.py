@@ -47,6 +47,7 @@ def batches(
         ValueError: As ``Share.take`` does.
     """
     if isinstance(loader, TaskStream):
+        loader.skip()
         return ((batch, BatchCost(1, 1.0)) for batch in iter(loader))
     sampler = sampler_of(loader)
     if sampler is None:

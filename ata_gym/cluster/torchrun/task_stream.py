@@ -106,52 +106,66 @@ class TaskStream:
             return None
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of this rank in the round that is open, after the tasks that are done.
-
-        The batches before them are read before this returns.
-        """
-        share = self._allocator.share
-        start = self._allocator.rounds * self._allocator.budget
-        self._kept = {task: batch for task, batch in self._kept.items() if task >= start}
-        tasks = range(start + share.first + share.done, start + share.first + share.tasks)
-        # A rank without tasks follows too, so that it need not read many batches later.
-        target = tasks[0] if tasks else start
-        if target not in self._kept:
-            self._skip_to(target, start)
-        return self._batches(tasks, start, share.orders)
-
-    def _batches(self, tasks: range, start: int, orders: list[int]) -> Iterator[Any]:
+        """The batches of this rank in the round that is open, after the tasks that are done."""
+        orders = self._allocator.share.orders
+        start, tasks = self._tasks()
         for task in tasks:
             kept = self._kept.get(task)
             # A batch that was changed in place is read again.
             if kept is None or kept.checksum != checksum(kept.batch, _CHECKED_ELEMENTS):
                 self._skip_to(task, start)
-                batch = self._read(start)
+                with generators_preserved():
+                    batch = self._read(start)
                 kept = _KeptBatch(batch, checksum(batch, _CHECKED_ELEMENTS))
                 self._kept[task] = kept
             if task == tasks[0]:
                 orders.append(self._first_checksum)
             yield kept.batch
 
+    def skip(self) -> None:
+        """Read what is before this rank's batches in the round that is open.
+
+        A rank without tasks reads what is before the round, so that it is not far behind when it
+        has some.
+        """
+        start, tasks = self._tasks()
+        of_round = range(start, start + self._allocator.budget)
+        self._kept = {task: kept for task, kept in self._kept.items() if task in of_round}
+        target = tasks[0] if tasks else start
+        if target not in self._kept:
+            self._skip_to(target, start)
+
+    def _tasks(self) -> tuple[int, range]:
+        """The first task of the round that is open, and the tasks that this rank has to do."""
+        share = self._allocator.share
+        start = self._allocator.rounds * self._allocator.budget
+        return start, range(start + share.first + share.done, start + share.first + share.tasks)
+
     def _skip_to(self, task: int, start: int) -> None:
         """Let the next batch be that of a task, by reading the batches before it."""
+        if task == self._next:
+            return
         if task < self._next:
             if task >= self._epoch_start:
                 self._begin(self._epoch, self._epoch_start)
             else:
                 self._begin(0, 0)
         if self._iterator is None and start > self._next:
-            _LOG.warning("the stream is read again up to batch %d", start)
-        while self._next < task:
-            self._read(start)
+            _LOG.warning("the batches %d to %d of the stream are read first", self._next, start)
+        # To give the generators their states back takes longer than to seed them.
+        with generators_preserved():
+            while self._next < task:
+                self._read(start)
 
     def _read(self, start: int) -> Any:
-        """The next batch of the stream, in the round that begins with task ``start``."""
-        with generators_preserved():
+        """The next batch of the stream, in the round that begins with task ``start``.
+
+        It seeds the global generators.
+        """
+        batch = self._next_of_epoch()
+        if batch is _END:
+            self._begin(self._epoch + 1, self._next)
             batch = self._next_of_epoch()
-            if batch is _END:
-                self._begin(self._epoch + 1, self._next)
-                batch = self._next_of_epoch()
         if batch is _END:
             self._begin(0, 0)
             raise ValueError(f"the {type(self.loader).__name__} has no batches")
@@ -167,7 +181,12 @@ class TaskStream:
             self._seed(self._epoch, 1)
             self._iterator = iter(self.loader)
         self._seed(self._next, 0)
-        return next(self._iterator, _END)
+        try:
+            return next(self._iterator, _END)
+        except Exception:
+            # The iterator may have ended with the error, which is no end of the epoch.
+            self._begin(self._epoch, self._epoch_start)
+            raise
 
     def _seed(self, number: int, purpose: int) -> None:
         seed_generators(int(derive_keys(self._key, number, purpose)[0]) >> 1)

@@ -27,9 +27,10 @@ class TaskStrategy(DDPStrategy):
     ``batch_sampler``, or is a ``TaskStream``. For each of its batches ``training_step`` of the
     module is called as ever, and gives the mean loss over the batch. A rank may have several
     batches in a round, or none, so log what it computes without ``sync_dist``. Hooks around a batch
-    get the numbers of the round's tasks. ``accumulate_grad_batches`` adds up rounds; clipping, schedulers, precision plugins and
-    checkpoints are Lightning's, and the state of the allocator is part of its checkpoints. The
-    loss that Lightning sees is the mean over all tasks. In validation each rank has all samples.
+    get the numbers of the round's tasks. ``accumulate_grad_batches`` adds up rounds; clipping,
+    schedulers, precision plugins and checkpoints are Lightning's, and the state of the allocator is
+    part of its checkpoints. The loss that Lightning sees is the mean over all tasks. In validation
+    each rank has all samples.
 
     Args:
         allocator: Its process group is the default group, which the script has started.

@@ -63,6 +63,11 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
                 "weight_of needs a model whose forward takes num_items_in_batch in its **kwargs, as"
                 " language models of transformers do, or a compute_loss_func",
             )
+        if tasks_per_pass != 1 and isinstance(self.train_dataset, IterableDataset):
+            raise ValueError(
+                "tasks_per_pass must be 1 for an IterableDataset, each of whose batches is a task:"
+                " give a larger per_device_train_batch_size, and a smaller budget",
+            )
         self.allocator = allocator
         self._tasks_per_pass = tasks_per_pass
         self._weight_of = weight_of
@@ -79,11 +84,6 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         options = {"collate_fn": loader.collate_fn, "num_workers": loader.num_workers}
         options["pin_memory"] = loader.pin_memory
         if isinstance(self.train_dataset, IterableDataset):
-            if self._tasks_per_pass != 1:
-                raise ValueError(
-                    "tasks_per_pass is 1 for a stream, each of whose batches is a task: give a"
-                    " larger per_device_train_batch_size, and a smaller budget",
-                )
             stream = DataLoader(self.train_dataset, self._train_batch_size, **options)
             self._tasks = TaskStream(self.allocator, stream, seed=seed)
             return rounds_of(self._tasks, self.allocator.budget)
