@@ -1,10 +1,10 @@
 """Whether loaders without a ``TaskSampler`` give two ranks the same samples."""
 
 import pickle
+import weakref
 import zlib
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class LoaderBatches:
             self.checksums.append(checksum([self._place, batch]))
 
 
-class OpenLoaders(WeakKeyDictionary[Any, Any]):
+class OpenLoaders(weakref.WeakKeyDictionary[Any, Any]):
     """What is kept of each loader between rounds, and the first batches of all ranks.
 
     The values are ``LoaderBatches``, or what ``load_ahead`` has begun.
@@ -65,20 +65,25 @@ class OpenLoaders(WeakKeyDictionary[Any, Any]):
             self[loader] = batches
         return batches
 
-    def next_checksums(self) -> tuple[int, int]:
-        """What this rank sends in a round, about one loader; 0 where nothing is to be compared."""
-        batches = self._not_compared()
+    def next_checksums(self, loaders: list[Any]) -> tuple[int, int]:
+        """What this rank sends in a round, about one loader; 0 where nothing is to be compared.
+
+        Args:
+            loaders: The loaders of the round; those after the first are compared in later rounds.
+        """
+        batches = self._not_compared(loaders)
         if batches is None:
             return 0, 0
         first, second = (*batches.checksums, 0, 0)[:_COMPARED]
         return first, second
 
-    def compare(self, number: int, parts: RankPart[Floats]) -> None:
+    def compare(self, number: int, parts: RankPart[Floats], loaders: list[Any]) -> None:
         """Raise the same ``RuntimeError`` on all ranks, if two of them took the same batches.
 
         Args:
             number: The number of the round.
             parts: The parts of all ranks.
+            loaders: As for ``next_checksums``.
         """
         new = np.stack([parts.first_batch, parts.second_batch], axis=1)
         # A rank that has no tasks at first is compared later, with what the others sent before.
@@ -97,12 +102,13 @@ class OpenLoaders(WeakKeyDictionary[Any, Any]):
                     f" batches, which the loader of each of them gave first. {_CURE}",
                 )
         self._sent = sent
-        batches = self._not_compared()
+        batches = self._not_compared(loaders)
         if batches is not None:
             batches.compared = True
 
-    def _not_compared(self) -> LoaderBatches | None:
-        for batches in self.values():
+    def _not_compared(self, loaders: list[Any]) -> LoaderBatches | None:
+        for loader in loaders:
+            batches = self.get(loader)
             if isinstance(batches, LoaderBatches) and batches.checksums and not batches.compared:
                 return batches
         return None
@@ -137,16 +143,34 @@ def checksum(batch: Any, length: int | None = None) -> int:
 
 
 def _added(part: Any, total: int, length: int | None) -> int:
-    """The checksum of a part of a batch, from the checksum of what is before it on."""
-    if isinstance(part, np.ndarray) and not part.dtype.hasobject:
-        total = zlib.crc32(part.dtype.str.encode(), total)
-        part = torch.from_numpy(np.ascontiguousarray(part).view(np.uint8).copy())
-    if isinstance(part, Tensor) and part.layout == torch.strided and not part.is_quantized:
+    """The checksum of a part of a batch, from the checksum of what is before it on.
+
+    Equal parts have equal ones in all processes, which is not true of what ``pickle`` makes of
+    tensors, sets, and objects that hold them.
+    """
+    if isinstance(part, Tensor):
+        if part.is_sparse:
+            part = part.coalesce()
+            return _added([tuple(part.shape), part.indices(), part.values()], total, length)
         total = zlib.crc32(f"{tuple(part.shape)} {part.dtype}".encode(), total)
         elements = part.detach().flatten()[:length].cpu().contiguous()
         return zlib.crc32(elements.view(torch.uint8).numpy().tobytes(), total)
+    if hasattr(part, "__array__"):
+        array = np.asarray(part)
+        total = zlib.crc32(f"{array.shape} {array.dtype}".encode(), total)
+        if array.dtype.hasobject:
+            return _added(array.ravel()[:length].tolist(), total, length)
+        return zlib.crc32(array.ravel()[:length].tobytes(), total)
     if isinstance(part, Mapping):
         part = [member for item in part.items() for member in item]
+    elif isinstance(part, set | frozenset):
+        part = sorted(_added(member, 0, length) for member in part)
+    elif isinstance(part, weakref.ref):
+        part = "a weak reference"
+    elif callable(part):
+        raise TypeError
+    elif hasattr(part, "__dict__") and not isinstance(part, list | tuple):
+        part = [type(part).__name__, vars(part)]
     if isinstance(part, list | tuple):
         total = zlib.crc32(f"{len(part)} parts".encode(), total)
         for member in part:

@@ -111,8 +111,8 @@ class Share:
             ValueError: For a loader that holds a ``TaskSampler`` in another way or has lost it, for
                 one that waits for other ranks, and for one without batches.
         """
-        self.loaders.append(loader)
         iterator = batches(loader, self, self._open_loaders)
+        self.loaders.append(loader)
         while self.done < self.tasks:
             start = self.watch.mark()
             # A batch has two keys: one for what the loader draws, and one for what the model draws.

@@ -371,7 +371,7 @@ class TorchAllocator:
             summed = gradients.sum(share.tasks / self.budget, packed)
         seconds, parts = self._ranks.unpacked(summed, shares)
         self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
-        self._open_loaders.compare(self.rounds + 1, parts)
+        self._open_loaders.compare(self.rounds + 1, parts, share.loaders)
         gradients.keep(self._factor(parts))
         return seconds, parts
 
@@ -389,7 +389,7 @@ class TorchAllocator:
         # In some rounds the state of the policy and the weights of the model are compared, too.
         complete = self._since_start == 0 or self.rounds % self._check_every == 0
         loss = share.loss()
-        first_batch, second_batch = self._open_loaders.next_checksums()
+        first_batch, second_batch = self._open_loaders.next_checksums(share.loaders)
         return RankPart(
             elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
             latency=share.latency(),
