@@ -50,6 +50,12 @@ class RankPart(NamedTuple, Generic[Number]):
     """What is wrong with its tasks.
 
     It is a ``Fault``, plus ``len(Fault)`` times the place of the parameter."""
+    first_batch: Number
+    """A checksum, of 24 bits, of the first batch of a loader that shares nothing out.
+
+    It is 0 once it was compared with those of the other ranks."""
+    second_batch: Number
+    """The same of its second batch; 0 if there was none yet."""
 
 
 class Fault(IntEnum):
@@ -96,7 +102,9 @@ AGREEMENTS: Mapping[str, _Agreement] = {
     "samples": _Agreement(
         "the ranks follow different orders of samples",
         0.0,
-        "Give TaskSampler the same dataset, samples, shuffle and seed on every rank",
+        "Give TaskSampler the same dataset, samples, sampler, shuffle and seed on every rank, and"
+        " TaskStream a loader that gives the same batches on every rank, with as many worker"
+        " processes; without TaskStream, each rank computes what its own loader gives",
     ),
     "weights": _Agreement(
         "the models have different weights",
@@ -201,7 +209,7 @@ class Ranks(ABC):
         return budget + len(RankPart._fields) * self.size
 
     def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> torch.Tensor:
-        """The times and the part of this rank, in a tensor of B + 10 n float64.
+        """The times and the part of this rank, in a tensor of B + 12 n float64.
 
         It is 0 at the places of other ranks, so that a sum over the ranks has all of them. A
         float32 can hold all numbers.

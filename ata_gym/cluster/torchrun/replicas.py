@@ -137,6 +137,8 @@ class Replica:
             # Each rank has other parameters, so that no two places count alike.
             weights=float(parts.weights @ (1.0 + np.arange(self.size) / self.size)),
             fault=fault,
+            first_batch=float(parts.first_batch.max()),
+            second_batch=float(parts.second_batch.max()),
         )
 
     @contextmanager

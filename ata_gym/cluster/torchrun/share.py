@@ -1,7 +1,7 @@
 """The part of a round that one rank computes, and the times of its tasks."""
 
 import logging
-from collections.abc import Callable, Generator, Iterator, MutableMapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.amp import GradScaler
 
 from ata_gym.cluster.torchrun.dtensors import whole
+from ata_gym.cluster.torchrun.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.task_sampler import batches, sampler_of
+from ata_gym.cluster.torchrun.loaders import batches
+from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.models.memory import lacks_memory
 from ata_gym.models.stopwatch import Mark, Stopwatch
 from ata_gym.utils.validation import as_float, short, whole_number
@@ -41,7 +43,7 @@ class Share:
         budget: int,
         watch: Stopwatch,
         gradients: TaskGradients,
-        iterators: MutableMapping[Any, Iterator[Any]],
+        open_loaders: OpenLoaders,
         reduce: Callable[[], None],
         seeded: Callable[[int], AbstractContextManager[object]] = nullcontext,
     ) -> None:
@@ -50,7 +52,7 @@ class Share:
         self._budget = budget
         self.watch = watch
         self._gradients = gradients
-        self._iterators = iterators
+        self._open_loaders = open_loaders
         self._reduce = reduce
         self._seeded = seeded
         self.expects_one_pass = False
@@ -113,15 +115,18 @@ class Share:
 
         A loader with a ``TaskSampler`` gives this rank's samples of the round; samplers around it,
         as in a loader that accelerate has prepared, are taken out, since the allocation decides
-        which rank computes what. Each batch of any other loader is a task; the loader goes on from
-        round to round, and starts over at its end.
+        which rank computes what. ``TaskStream`` shares the batches of a loader out that has no
+        ``TaskSampler``. Each batch of any other loader is a task, and every rank computes what its
+        own loader gives, so the loaders must have a part each, as with ``split_by_node``; where two
+        ranks take the same first batches, ``reduce`` raises. Such a loader goes on from round to
+        round, and starts over at its end: a rank with more tasks is sooner there.
 
         Raises:
-            ValueError: For a loader that holds a ``TaskSampler`` in another way, and for a loader
-                without batches.
+            ValueError: For a loader that holds a ``TaskSampler`` in another way or has lost it, for
+                one that waits for other ranks, and for one without batches.
         """
+        iterator = batches(loader, self, self._open_loaders)
         self.loaders.append(loader)
-        iterator = batches(loader, self, self._iterators)
         while self.done < self.tasks:
             start = self.watch.mark()
             # A batch has two keys: one for what the loader draws, and one for what the model draws.
@@ -340,8 +345,8 @@ class Share:
         """Make the gradient of the model of the round the mean over its B tasks, on every rank.
 
         Every rank calls it once, also a rank without tasks. Where the part of one rank has a fault,
-        such as a loss or gradient that is not finite, every rank raises the same error, which names
-        the worker, and no gradient has changed.
+        such as a loss or gradient that is not finite, or two ranks computed the same batches, every
+        rank raises the same error, which names the worker, and no gradient has changed.
 
         Raises:
             RuntimeError: If tasks are not computed, or none of them had its ``backward``.

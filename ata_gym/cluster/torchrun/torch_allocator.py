@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import isfinite
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -13,13 +12,14 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.cluster.torchrun.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
+from ata_gym.cluster.torchrun.loaders import load_ahead
 from ata_gym.cluster.torchrun.plans import Plans
 from ata_gym.cluster.torchrun.quorum import QuorumRanks
 from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
 from ata_gym.cluster.torchrun.replicas import Replica, alone, ranks_and_replica
 from ata_gym.cluster.torchrun.share import Share
-from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
 from ata_gym.models.seeds import seeded
@@ -48,7 +48,7 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 10 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 12 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
     has the running statistics of batch norm of its own samples, and after it their means. The next
@@ -195,7 +195,7 @@ class TorchAllocator:
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
-        self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
+        self._open_loaders = OpenLoaders()
 
     def _make_ranks(
         self,
@@ -282,7 +282,7 @@ class TorchAllocator:
             return
         self._had_one_pass = share.had_one_pass
         self._plans.make_next()
-        load_ahead(share.loaders, self._iterators, self._next_tasks)
+        load_ahead(share.loaders, self._open_loaders, self._next_tasks)
 
     @contextmanager
     def _opened(self, model: nn.Module) -> Iterator[Share]:
@@ -310,7 +310,7 @@ class TorchAllocator:
                 self.budget,
                 watch,
                 gradients,
-                self._iterators,
+                self._open_loaders,
                 reduce,
                 seeds,
             )
@@ -450,6 +450,7 @@ class TorchAllocator:
             seconds, parts = self._ranks.unpacked(summed, shares)
             with self._replica.same_error():
                 self._ranks.check(number, parts, gradients.model, shares)
+                self._open_loaders.compare(number, self._ranks.names, parts, share.loaders)
         if self._ranks.failed:
             gradients.drop()
             return []
@@ -470,6 +471,7 @@ class TorchAllocator:
         # In some rounds the state of the policy and the weights of the model are compared, too.
         complete = self._plans.since_change == 0 or self.rounds % self._check_every == 0
         loss = share.loss()
+        first_batch, second_batch = self._open_loaders.next_checksums(share.loaders)
         return RankPart(
             elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
             latency=share.latency(),
@@ -481,6 +483,8 @@ class TorchAllocator:
             weight=share.weight,
             weights=fingerprint(gradients.parameters) if complete else 0.0,
             fault=self._fault(share, loss, gradients),
+            first_batch=first_batch,
+            second_batch=second_batch,
         )
 
     def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:

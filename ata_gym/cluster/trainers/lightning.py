@@ -4,11 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import begin_scaling, for_trainer, rounds_of
+from ata_gym.cluster.trainers.rounds import begin_scaling, for_trainer, rounds_of, tasks_of
 from ata_gym.utils.extras import require
 
 require("lightning.pytorch", extra="integrations", purpose="TaskStrategy")
@@ -26,26 +24,27 @@ class TaskStrategy(DDPStrategy):
     """A strategy in which each batch of Lightning is a round of B tasks over all ranks.
 
     It needs torchrun, and automatic optimisation. The training loader has a ``TaskSampler`` as its
-    ``batch_sampler``. For each of its batches ``training_step`` of the module is called as ever,
-    and gives the mean loss over the batch. A rank may have several batches in a round, or none, so
-    log what it computes without ``sync_dist``. Hooks around a batch get the numbers of the round's
-    tasks. ``accumulate_grad_batches`` adds up rounds; clipping, schedulers, precision plugins and
-    checkpoints are Lightning's, and the state of the allocator is part of its checkpoints. The
-    loss that Lightning sees is the mean over all tasks. In validation each rank has all samples.
+    ``batch_sampler``, or is a ``TaskStream``. For each of its batches ``training_step`` of the
+    module is called as ever, and gives the mean loss over the batch. A rank may have several
+    batches in a round, or none, so log what it computes without ``sync_dist``. Hooks around a batch
+    get the numbers of the round's tasks. ``accumulate_grad_batches`` adds up rounds; clipping,
+    schedulers, precision plugins and checkpoints are Lightning's, and the state of the allocator is
+    part of its checkpoints. The loss that Lightning sees is the mean over all tasks. In validation
+    each rank has all samples.
 
     Args:
         allocator: Its process group is the default group, which the script has started.
         options: The options of ``DDPStrategy``.
 
     Raises:
-        ValueError: For a training loader without a ``TaskSampler``, and for an allocator whose
-            replicas have several ranks.
+        ValueError: For a training loader without a ``TaskSampler`` or ``TaskStream``, and for an
+            allocator whose replicas have several ranks.
     """
 
     def __init__(self, allocator: TorchAllocator, **options: Any) -> None:
         super().__init__(**options)
         self.allocator = for_trainer(allocator, "TaskStrategy")
-        self._tasks: DataLoader[Any] | None = None
+        self._tasks: object = None
         self._gradients: list[Tensor | None] = []
         # Whether an optimiser has stepped since the last round.
         self._stepped = True
@@ -56,8 +55,8 @@ class TaskStrategy(DDPStrategy):
         model.trainer._accelerator_connector.use_distributed_sampler = False
 
     def process_dataloader(self, dataloader: object) -> object:
-        """The rounds of a loader with a ``TaskSampler``; any other loader as Lightning takes it."""
-        if not isinstance(dataloader, DataLoader) or sampler_of(dataloader) is None:
+        """The rounds of a loader of tasks; any other loader as Lightning takes it."""
+        if tasks_of(dataloader) is None:
             return super().process_dataloader(dataloader)
         self._tasks = dataloader
         return rounds_of(dataloader, self.allocator.budget)
@@ -69,7 +68,7 @@ class TaskStrategy(DDPStrategy):
         if self._tasks is None:
             raise ValueError(
                 "TaskStrategy needs a training loader with batch_sampler=TaskSampler(allocator,"
-                " dataset)",
+                " dataset), or TaskStream(allocator, loader) in its place",
             )
         parameters = list(self.model.parameters())
         # Lightning drops the gradients of the last step only after this call.

@@ -1,34 +1,59 @@
 """What a trainer gets in place of single tasks: a loader of rounds, and a scaler that can step."""
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import torch
 from torch.amp import GradScaler
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-from ata_gym.cluster.torchrun.task_sampler import sampler_of
+from ata_gym.cluster.torchrun.task_sampler import TaskSampler, sampler_of
+from ata_gym.cluster.torchrun.task_stream import TaskStream
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 
 
-def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
+class _EndlessRounds(IterableDataset[int]):
+    """The numbers of the rounds of an epoch whose length is not known."""
+
+    def __iter__(self) -> Iterator[int]:
+        return count()
+
+
+def rounds_of(loader: Any, budget: int) -> DataLoader[Any]:
     """A loader with a batch for each whole round in an epoch of tasks, and at least one batch.
 
     A batch holds the numbers of the round's tasks, shape (B,), under "task". So trainers which
-    count batches and their sizes count the tasks of all ranks.
+    count batches and their sizes count the tasks of all ranks. Where the length of a stream is not
+    known, it has no end.
 
     Args:
-        loader: A loader with a ``TaskSampler``.
+        loader: A loader with a ``TaskSampler``, or a ``TaskStream``.
         budget: The number B of tasks of a round.
 
     Raises:
-        ValueError: For a loader without a ``TaskSampler``.
+        ValueError: For another loader.
     """
-    sampler = sampler_of(loader)
-    if sampler is None:
-        raise ValueError("the training loader needs batch_sampler=TaskSampler(allocator, dataset)")
+    tasks = tasks_of(loader)
+    if tasks is None:
+        raise ValueError(
+            "the training loader needs batch_sampler=TaskSampler(allocator, dataset), or is"
+            " TaskStream(allocator, loader)",
+        )
     batch = {"task": torch.arange(budget)}
-    rounds: Any = range(max(sampler.rounds, 1))
+    rounds: Any
+    if tasks.rounds is None:
+        rounds = _EndlessRounds()
+    else:
+        rounds = range(max(tasks.rounds, 1))
     return DataLoader(rounds, batch_size=1, collate_fn=lambda _: batch)
+
+
+def tasks_of(loader: Any) -> TaskSampler | TaskStream | None:
+    """What shares the tasks of a loader out; None if nothing does."""
+    if isinstance(loader, TaskStream):
+        return loader
+    return sampler_of(loader)
 
 
 def begin_scaling(scaler: GradScaler | None, device: torch.device) -> None:

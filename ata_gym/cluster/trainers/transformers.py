@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
+from ata_gym.cluster.torchrun.task_stream import TaskStream
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 from ata_gym.cluster.trainers.rounds import begin_scaling, for_trainer, rounds_of
 from ata_gym.utils.extras import require
@@ -44,9 +45,9 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         keywords: The keyword arguments of ``Trainer``.
 
     Raises:
-        ValueError: For a training set whose samples have no numbers, for ``weight_of`` with a model
-            whose loss cannot be a sum, for a checkpoint without a state of the allocator, and for
-            an allocator whose replicas have several ranks.
+        ValueError: For ``tasks_per_pass`` with an ``IterableDataset``, for ``weight_of`` with a
+            model whose loss cannot be a sum, for a checkpoint without a state of the allocator, and
+            for an allocator whose replicas have several ranks.
     """
 
     def __init__(
@@ -63,10 +64,15 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
                 "weight_of needs a model whose forward takes num_items_in_batch in its **kwargs, as"
                 " language models of transformers do, or a compute_loss_func",
             )
+        if tasks_per_pass != 1 and isinstance(self.train_dataset, IterableDataset):
+            raise ValueError(
+                "tasks_per_pass must be 1 for an IterableDataset, each of whose batches is a task:"
+                " give a larger per_device_train_batch_size, and a smaller budget",
+            )
         self.allocator = for_trainer(allocator, "TaskTrainer")
         self._tasks_per_pass = tasks_per_pass
         self._weight_of = weight_of
-        self._tasks: DataLoader[Any] | None = None
+        self._tasks: DataLoader[Any] | TaskStream | None = None
         self.add_callback(_AllocatorCallback(allocator))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -76,6 +82,12 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
             seed = self.args.seed
         else:
             seed = self.args.data_seed
+        options = {"collate_fn": loader.collate_fn, "num_workers": loader.num_workers}
+        options["pin_memory"] = loader.pin_memory
+        if isinstance(self.train_dataset, IterableDataset):
+            stream = DataLoader(self.train_dataset, self._train_batch_size, **options)
+            self._tasks = TaskStream(self.allocator, stream, seed=seed)
+            return rounds_of(self._tasks, self.allocator.budget)
         sampler = TaskSampler(
             self.allocator,
             loader.dataset,
@@ -86,10 +98,8 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         self._tasks = DataLoader(
             loader.dataset,
             batch_sampler=sampler,
-            collate_fn=loader.collate_fn,
-            num_workers=loader.num_workers,
-            pin_memory=loader.pin_memory,
             persistent_workers=loader.num_workers > 0,
+            **options,
         )
         return rounds_of(self._tasks, self.allocator.budget)
 
@@ -150,8 +160,11 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """The samples of a loader; for the rounds of an epoch, the samples of the training set."""
-        if isinstance(dataloader.dataset, range) and self._tasks is not None:
-            dataloader = self._tasks
+        if isinstance(dataloader.dataset, range):
+            if isinstance(self._tasks, TaskStream):
+                return len(self._tasks.loader) * self._train_batch_size
+            if self._tasks is not None:
+                dataloader = self._tasks
         return int(super().num_examples(dataloader))
 
     def floating_point_ops(self, inputs: Any) -> int:
