@@ -126,7 +126,7 @@ def test_deepspeed_is_refused_by_its_engine_and_by_what_that_leaves_in_the_modul
         DeepSpeedEngine(nn.Linear(3, 2), leaves_hooks=True).module,
         nn.ModuleList([DeepSpeedEngine(nn.Linear(3, 2), leaves_hooks=True).module]),
     ):
-        with pytest.raises(ValueError, match="^an engine of DeepSpeed, or its module, is not"):
+        with pytest.raises(ValueError, match=r"^an engine of DeepSpeed, or its module, is not"):
             play(allocator, model)
     hooked = nn.Linear(3, 2)
     hooked.register_forward_pre_hook(lambda *_: None)
