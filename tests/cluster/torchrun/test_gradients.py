@@ -36,7 +36,9 @@ KINDS = ("plain", "ddp", "fsdp")
 @pytest.mark.parametrize(
     ("kind", "policy", "budget"),
     [
-        *((kind, "thompson", 8) for kind in (*KINDS, "transposed", "channels last", "compiled")),
+        *((kind, "thompson", 8) for kind in KINDS),
+        *((kind, "thompson", 8) for kind in ("transposed", "channels last", "compiled")),
+        ("zero redundancy", "thompson", 8),
         *((kind, "uta", 1) for kind in ("plain", "fsdp")),
     ],
 )

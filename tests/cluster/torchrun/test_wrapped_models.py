@@ -3,6 +3,9 @@ before the round.
 """
 
 import copy
+import functools
+import sys
+import types
 from unittest import mock
 
 import pytest
@@ -92,6 +95,43 @@ def test_what_a_round_would_leave_out_is_refused_by_name(build, name):
     with pytest.raises(ValueError, match=f"^{name}.* is not respected inside a round"):
         play(allocator, build())
     play(allocator, nn.Linear(3, 2))
+    assert allocator.rounds == 1
+
+
+class DeepSpeedEngine(nn.Module):
+    """It stands for the engine of DeepSpeed 0.19, which leaves hooks of its file in the module."""
+
+    def __init__(self, module, *, leaves_hooks):
+        super().__init__()
+        self.module = module
+
+        def check_inputs(*_):
+            return None
+
+        check_inputs.__module__ = "deepspeed.runtime.engine"
+        if leaves_hooks:
+            module.register_forward_pre_hook(check_inputs)
+
+    def forward(self, x):
+        return self.module(x)
+
+
+def test_deepspeed_is_refused_by_its_engine_and_by_what_that_leaves_in_the_module(monkeypatch):
+    file = types.ModuleType("deepspeed.runtime.engine")
+    file.DeepSpeedEngine = DeepSpeedEngine
+    monkeypatch.setitem(sys.modules, "deepspeed.runtime.engine", file)
+    allocator = TorchAllocator(3, "uta")
+    for model in (
+        DeepSpeedEngine(nn.Linear(3, 2), leaves_hooks=False),
+        DeepSpeedEngine(nn.Linear(3, 2), leaves_hooks=True).module,
+        nn.ModuleList([DeepSpeedEngine(nn.Linear(3, 2), leaves_hooks=True).module]),
+    ):
+        with pytest.raises(ValueError, match=r"^an engine of DeepSpeed, or its module, is not"):
+            play(allocator, model)
+    hooked = nn.Linear(3, 2)
+    hooked.register_forward_pre_hook(lambda *_: None)
+    hooked.register_forward_hook(functools.partial(lambda *_: None))
+    play(allocator, hooked)
     assert allocator.rounds == 1
 
 

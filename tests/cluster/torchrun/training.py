@@ -112,7 +112,15 @@ def train(
     )
     # Fused, it reads gradients and parameters in the order of their memory; it decays what has a
     # gradient.
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=kind != "fsdp")
+    options: dict[str, Any] = {"lr": 0.01, "fused": kind != "fsdp"}
+    optimizer: torch.optim.Optimizer
+    if kind == "zero redundancy":
+        # The import warns of what torch itself deprecates.
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **options)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), **options)
     losses = []
     allocations = []
     for number in range(1, rounds + 1):

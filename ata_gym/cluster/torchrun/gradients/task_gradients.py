@@ -356,6 +356,17 @@ def _set_gradient(parameter: Tensor, gradient: Tensor | None, old_gradient: Tens
         parameter.grad = old_gradient + gradient
 
 
+def _is_of_deepspeed(module: Any) -> bool:
+    """Whether DeepSpeed sums the gradients of a module, as ``deepspeed.initialize`` lets it do.
+
+    The engine leaves hooks in the module, so that the module without the engine is recognised.
+    """
+    functions = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    packages = {str(getattr(each, "__module__", "")).partition(".")[0] for each in functions}
+    is_engine = is_instance("deepspeed.runtime.engine", "DeepSpeedEngine", module)
+    return is_engine or "deepspeed" in packages
+
+
 def _unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
     """What in a module communicates in a way that a round does not respect, and the cure."""
     if isinstance(module, nn.SyncBatchNorm):
@@ -368,6 +379,13 @@ def _unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
             yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"
         if module._comm_hooks:
             yield "a communication hook of DistributedDataParallel", "register none"
+    elif _is_of_deepspeed(module):
+        yield (
+            "an engine of DeepSpeed, or its module,",
+            "use the module as it was before deepspeed.initialize, with torch's"
+            " ZeroRedundancyOptimizer in place of stage 1 of ZeRO, and fully_shard in place of"
+            " stages 2 and 3",
+        )
     elif is_instance("torch.distributed.fsdp", "FullyShardedDataParallel", module):
         yield "FullyShardedDataParallel", "use fully_shard, or the plain module"
     elif is_instance("torch.distributed.fsdp", "FSDPModule", module):
