@@ -383,6 +383,8 @@ def main() -> None:
             why = "as --no-race says" if given.no_race else run_ray(layout, out)
     except RuntimeError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
     names = [host.name for host in layout.hosts]
     policies = [*POLICIES, *([] if why else [RACE])]
     seeds = range(given.seeds)

@@ -326,7 +326,9 @@ def _delay(host: Host) -> bool:
 
 def _take_down(layout: Layout) -> None:
     """Remove all that there is of a layout, and go on where something fails."""
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # a second Ctrl-C must not leave a half of it
+    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = {name: signal.signal(name, signal.SIG_IGN) for name in endings}
     try:
         _end(layout.cgroup_folders, remove=True)
         # the interfaces go with their namespaces
@@ -334,7 +336,8 @@ def _take_down(layout: Layout) -> None:
             with suppress(RuntimeError):
                 _ip("netns", "delete", namespace)
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for name, handler in previous.items():
+            signal.signal(name, handler)
 
 
 def _end(cgroups: Sequence[Path], *, remove: bool) -> None:
