@@ -1,15 +1,17 @@
 """Which samples each rank computes: every sample once in an epoch, whatever the allocations."""
 
 import zlib
-from collections.abc import Callable, Iterator, MutableMapping, Sized
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ata_gym.cluster.torchrun.keyed_samples import KeyedIndex, KeyedSamples
+from ata_gym.models.seeds import generators_preserved, seed_generators
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import flag, short, whole_number
@@ -92,13 +94,18 @@ class TaskSampler(Sampler[list[int]]):
             is known then, and each task counts as an equal part. It may differ by rank.
         shuffle: Whether each epoch has an order of its own.
         seed: The seed of these orders.
+        sampler: The order of samples in place of these: the numbers that it gives, the same on
+            every rank and as many in each epoch. Before an epoch its ``set_epoch`` is called, where
+            it has one, and the generators that it draws from are seeded, its own and the global
+            ones.
         cost: For each sample what the time of its task is proportional to, such as its tokens,
             shape (samples,), above 0. The times of tasks are then divided by their costs and
             multiplied by the mean cost, so that policies learn the workers and not the samples.
 
     Raises:
-        ValueError: For a number below 1, costs that are not above 0, or a dataset whose samples
-            have no numbers, such as an ``IterableDataset``.
+        ValueError: For a number below 1, costs that are not above 0, a sampler that gives no
+            numbers of samples, or a dataset whose samples have no numbers, such as an
+            ``IterableDataset``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -119,6 +126,7 @@ class TaskSampler(Sampler[list[int]]):
         tasks_per_pass: int | None = 1,
         shuffle: bool = True,
         seed: int = 0,
+        sampler: Iterable[int] | None = None,
         cost: ArrayLike | None = None,
     ) -> None:
         self._allocator = allocator
@@ -135,13 +143,20 @@ class TaskSampler(Sampler[list[int]]):
             self._cost = _relative(cost, self._size)
         self._shuffle = flag("shuffle", shuffle)
         self._key = stream_keys(whole_number("seed", seed, 0), stream=_ORDER_STREAM)
+        self._sampler = sampler
+        order_text = ""
+        if sampler is not None:
+            self._dataset_size = self._size
+            first_order = self._sampled(0)
+            self._size = len(first_order)
+            order_text = f" {zlib.crc32(first_order.tobytes())}"
         if isinstance(dataset, KeyedSamples):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
         else:
             self._noise = None
         self._samples_per_round = allocator.budget * self._samples
         self._order_by_epoch: dict[int, Ints] = {}
-        description = f"{self._size} {self._samples} {shuffle} {seed}"
+        description = f"{self._size} {self._samples} {shuffle} {seed}{order_text}"
         self.checksum = zlib.crc32(description.encode()) & 0xFFFFFF or 1
         """A checksum, of 24 bits, of what the order follows from; never 0."""
         self.next_share: _TaskRange | None = None
@@ -213,7 +228,8 @@ class TaskSampler(Sampler[list[int]]):
             # move behind the others within the first round's length, so that the round has no
             # sample twice. The end of the order stays, which the next epoch looks at.
             overlap = epoch * self._size % self._samples_per_round
-            if overlap and self._shuffle and self._size >= 2 * self._samples_per_round:
+            rearranges = self._shuffle and self._sampler is None
+            if overlap and rearranges and self._size >= 2 * self._samples_per_round:
                 head = order[: self._samples_per_round]
                 repeated = np.isin(head, self._shuffled(epoch - 1)[-overlap:])
                 order[: self._samples_per_round] = np.concatenate([head[~repeated], head[repeated]])
@@ -226,10 +242,38 @@ class TaskSampler(Sampler[list[int]]):
         return self._order_by_epoch[epoch]
 
     def _shuffled(self, epoch: int) -> Ints:
+        if self._sampler is not None:
+            order = self._sampled(epoch)
+            if len(order) != self._size:
+                raise ValueError(
+                    f"the {type(self._sampler).__name__} must give as many samples in each epoch:"
+                    f" {self._size} in the first, and {len(order)} in epoch {epoch}",
+                )
+            return order
         if not self._shuffle:
             return np.arange(self._size)
         numbers = uniforms(derive_keys(self._key, epoch, 0), self._size)[0]
         return np.argsort(numbers, kind="stable")
+
+    def _sampled(self, epoch: int) -> Ints:
+        """What the user's sampler gives in an epoch, the same on every rank."""
+        sampler: Any = self._sampler
+        # torch takes seeds of 63 bits.
+        key = int(derive_keys(self._key, epoch, 0)[0] >> np.uint64(1))
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        if isinstance(getattr(sampler, "generator", None), torch.Generator):
+            sampler.generator.manual_seed(key)
+        with generators_preserved():
+            seed_generators(key)
+            order = np.asarray(list(sampler))
+        is_order = order.ndim == 1 and len(order) and np.issubdtype(order.dtype, np.integer)
+        if not is_order or order.min() < 0 or order.max() >= self._dataset_size:
+            raise ValueError(
+                f"sampler must give numbers of samples, from 0 to {self._dataset_size - 1}, not"
+                f" {short(order)}",
+            )
+        return order.astype(np.int64)
 
 
 def batches(

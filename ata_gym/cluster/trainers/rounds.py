@@ -3,17 +3,23 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
 
 
-def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
-    """A loader with a batch for each whole round in an epoch of tasks, and at least one batch.
+class RoundBatch(dict[str, Tensor]):
+    """The batch of a trainer that stands for a round.
 
-    A batch holds the numbers of the round's tasks, shape (B,), under "task". So trainers which
-    count batches and their sizes count the tasks of all ranks.
+    It has the numbers of the round's tasks, shape (B,), under "task". So trainers which count
+    batches and their sizes count the tasks of all ranks.
+    """
+
+
+def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
+    """A loader with a ``RoundBatch`` for each whole round in an epoch of tasks, and at least one.
 
     Args:
         loader: A loader with a ``TaskSampler``.
@@ -25,7 +31,7 @@ def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
     sampler = sampler_of(loader)
     if sampler is None:
         raise ValueError("the training loader needs batch_sampler=TaskSampler(allocator, dataset)")
-    batch = {"task": torch.arange(budget)}
+    batch = RoundBatch(task=torch.arange(budget))
     rounds: Any = range(max(sampler.rounds, 1))
     return DataLoader(rounds, batch_size=1, collate_fn=lambda _: batch)
 
