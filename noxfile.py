@@ -181,6 +181,14 @@ def xuance(session: nox.Session) -> None:
     _library(session, "xuance", "xuance==1.4.4", overrides=["numpy==2.4.6"])
 
 
+@nox.session(python="3.11")
+def flower(session: nox.Session) -> None:
+    """Run the tests of Flower, which asks for older versions of protobuf, packaging and Ray."""
+    session.install("flwr[simulation]==1.42.0", "scikit-learn", "matplotlib", "-e", ".")
+    session.install("pytest", "pytest-timeout", "hypothesis")
+    session.run("pytest", "tests/cluster/test_flower.py", *session.posargs)
+
+
 def _library(
     session: nox.Session,
     name: str,

@@ -42,6 +42,9 @@ GROUPS = {
         "notebooks/cluster/README.md": (
             "`what-if` on a log that you have, then torchrun, Ray and other trainers"
         ),
+        "docs/guide/flower.md": (
+            "federated clients of unequal speed in Flower, and the weights that unequal steps need"
+        ),
         "notebooks/results.md": (
             "what a results folder promises: kills, damaged files, changed code"
         ),

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.cluster.torchrun import kills as ranks
+from tests.cluster.torchrun import kills as ranks, replicas
 from tests.fuzz import actors, damage, kills, policies, states
 
-HAZARDS: dict[str, Callable[[np.random.Generator, Path], None]] = {
+HAZARDS: dict[str, Callable[[np.random.Generator, Path], object]] = {
     "policies: any legal observation, any batch": policies.attempt,
     "inputs: mutated traces and archives": damage.read_inputs,
     "damage: mutated files of results": damage.run_again,
@@ -23,12 +23,13 @@ HAZARDS: dict[str, Callable[[np.random.Generator, Path], None]] = {
     "ranks: SIGKILL of processes under torchrun": ranks.attempt,
     "actors: SIGKILL of Ray's actors in the midst of rounds": actors.attempt,
     "states: wrong numbers in a policy's state": states.attempt,
+    "replicas: SIGKILL of processes under torchft": replicas.attempt,
 }
 """Each a function of a generator and an empty folder, which tries it once and raises if it is not
 handled well.
 """
 
-_NEEDS = {ranks.attempt: "torch", actors.attempt: "ray"}
+_NEEDS = {ranks.attempt: "torch", actors.attempt: "ray", replicas.attempt: "torchft"}
 
 
 def try_out(hazard: str, seed: int, folder: Path) -> None:

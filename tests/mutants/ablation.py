@@ -34,6 +34,7 @@ from tests.mutants.copies import ROOT, changed, checksum, copy_of, outcomes, run
 # not those of races
 ROOMS = (
     "beliefs/distributions/*.py",
+    "beliefs/distributions/adjustments/*.py",
     "planning/[!r]*.py",
     "allocation/distribution_learner.py",
 )

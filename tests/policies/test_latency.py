@@ -107,6 +107,17 @@ def test_a_race_learns_latencies_apart_from_task_times(play: Any, price: float) 
     assert costs["race"] < 1.02 * costs["race-oracle"]
 
 
+def test_a_worker_with_hardly_any_latency_does_not_say_how_others_vary() -> None:
+    rng = np.random.default_rng(0)
+    belief = LatencyBelief.empty(1, 3)
+    scale = np.array([30.0, 12.0, 0.4])
+    deviation = np.array([0.2, 0.2, 1.5])
+    for _ in range(200):
+        latency = scale * np.exp(deviation * rng.normal(size=3))
+        belief = belief.observe(latency[None], np.ones((1, 3), bool))
+    assert belief.variation()[0] == pytest.approx(0.2, rel=0.1)
+
+
 def test_a_worker_cut_short_in_its_latency_is_neither_away_nor_untried() -> None:
     pool = deterministic([1.0, 1.0, 1.0]).with_latency([0.0, 0.5, 50.0])
     env = gym.make("ata_gym/TaskRace-v0", pool=pool, budget=4)

@@ -1,8 +1,9 @@
-"""The ranks of a process group, and what they send each other besides gradients."""
+"""The ranks that compute a round together, and what they send each other besides gradients."""
 
 import json
 import os
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -60,6 +61,15 @@ class Fault(IntEnum):
     CHANGED = 3
     SECOND_PASS = 4
     FAILED = 5
+
+
+class Member(NamedTuple):
+    """A rank that may come and go between rounds."""
+
+    start: int
+    """A number that is another one after each start of its process."""
+    leaves: bool
+    """Whether it takes no tasks."""
 
 
 class _Agreement(NamedTuple):
@@ -125,59 +135,59 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
 }
 
 
-class Ranks:
-    """The ranks of a process group, each with the name of its worker.
+class Ranks(ABC):
+    """The processes that compute a round together, each with the name of its worker."""
 
-    Args:
-        group: The process group, as for ``TorchAllocator``.
-        name: The name of this rank's worker, as for ``TorchAllocator``.
-        configuration: What must be the same on all ranks, by name.
+    elastic = False
+    """Whether ranks come and go between rounds; then none waits for one that has failed."""
+    members: Mapping[str, Member] = {}
+    """If so, the ranks of the round by name."""
+    names: tuple[str, ...]
+    """The name of each rank's worker, by rank."""
+    rank: int
+    """The number of this rank."""
+    device: torch.device
+    """Where tensors are that the ranks can sum, if no model says so."""
 
-    Raises:
-        RuntimeError: If there is no process group.
-        ValueError: On every rank, if two ranks have the same name, or differ in the
-            configuration.
-    """
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.names)
 
-    def __init__(
-        self,
-        group: dist.ProcessGroup | None,
-        name: str | None,
-        configuration: Mapping[str, Any],
-    ) -> None:
-        if not (dist.is_available() and dist.is_initialized()):
-            raise RuntimeError(
-                "there is no process group: start the script with torchrun, and call"
-                ' torch.distributed.init_process_group("gloo"), or "nccl" on GPUs, before'
-                " TorchAllocator",
-            )
-        # On ranks that are not in a new group, torch gives another object.
-        if group is not None and not isinstance(group, dist.ProcessGroup):
-            expected = (
-                "None, or a process group that this rank is in, as torch.distributed.new_group"
-                " makes"
-            )
-            raise ValueError(f"group must be {expected}, not {short(group)}")
-        self.group = group
-        self.rank = dist.get_rank(group)
-        self.size = dist.get_world_size(group)
-        # The configuration is such as "cpu:gloo,cuda:nccl". The backend takes tensors of the
-        # current CUDA device with NCCL alone, else of the CPU.
-        on_cpu = "cpu:" in dist.get_backend_config(group)
-        if on_cpu:
-            self.device = torch.device("cpu")
-        else:
-            self.device = torch.device("cuda", torch.cuda.current_device())
-        if name is None:
-            rank_name = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}"
-        else:
-            rank_name = name
-        gathered: list[Any] = [None] * self.size
-        dist.all_gather_object(
-            gathered, (rank_name, json.dumps(dict(configuration), default=str)), group
-        )
-        self.names: tuple[str, ...] = tuple(name for name, _ in gathered)
-        _check_configurations(self.names, [json.loads(text) for _, text in gathered])
+    @abstractmethod
+    def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
+        """Begin to replace a tensor by its sum over the ranks, and return what waits for it."""
+
+    @abstractmethod
+    def waited_for(self, number: int) -> str:
+        """Whom this rank waits for at the end of a round, for the log.
+
+        It is empty if nobody is late, or if another rank says so.
+
+        Args:
+            number: The number of the round.
+        """
+
+    @property
+    def failed(self) -> bool:
+        """Whether a sum of this round has failed, so that it holds nothing."""
+        return False
+
+    @abstractmethod
+    def begin(self, *, leaves: bool) -> None:
+        """Begin a round.
+
+        Args:
+            leaves: Whether this rank takes no tasks.
+        """
+
+    def commit(self) -> bool:
+        """End a round, and say whether its step is taken."""
+        return True
+
+    @abstractmethod
+    def abandon(self, error: BaseException) -> None:
+        """End a round that has failed on this rank."""
 
     def length(self, budget: int) -> int:
         """How many numbers all ranks together send about a round of B tasks."""
@@ -200,6 +210,11 @@ class Ranks:
         values[ends[self.rank] - shares[self.rank] : ends[self.rank]] = seconds
         values[budget:].reshape(len(part), self.size)[:, self.rank] = part
         return torch.from_numpy(values)
+
+    def failure(self, tasks: int, shares: Ints) -> torch.Tensor:
+        """What a rank sends that has failed with its tasks, as ``packed`` gives it."""
+        part = RankPart(*[0.0] * len(RankPart._fields))._replace(fault=Fault.FAILED)
+        return self.packed([0.0] * tasks, part, shares)
 
     def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], RankPart[Floats]]:
         """The task times of each rank, and the parts of all ranks.
@@ -270,7 +285,88 @@ class Ranks:
                 )
 
 
-def _check_configurations(names: tuple[str, ...], configurations: list[dict[str, Any]]) -> None:
+class GroupRanks(Ranks):
+    """The ranks of a process group.
+
+    Args:
+        group: The process group, as for ``TorchAllocator``.
+        name: The name of this rank's worker, as for ``TorchAllocator``.
+        configuration: What must be the same on all ranks, by name.
+
+    Raises:
+        RuntimeError: If there is no process group.
+        ValueError: On every rank, if two ranks have the same name, or differ in the
+            configuration.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        name: str | None,
+        configuration: Mapping[str, Any],
+    ) -> None:
+        if not (dist.is_available() and dist.is_initialized()):
+            raise RuntimeError(
+                "there is no process group: start the script with torchrun, and call"
+                ' torch.distributed.init_process_group("gloo"), or "nccl" on GPUs, before'
+                " TorchAllocator",
+            )
+        # On ranks that are not in a new group, torch gives another object.
+        if group is not None and not isinstance(group, dist.ProcessGroup):
+            expected = (
+                "None, or a process group that this rank is in, as torch.distributed.new_group"
+                " makes"
+            )
+            raise ValueError(f"group must be {expected}, not {short(group)}")
+        self._group = group
+        self.rank = dist.get_rank(group)
+        size = dist.get_world_size(group)
+        # The configuration is such as "cpu:gloo,cuda:nccl". The backend takes tensors of the
+        # current CUDA device with NCCL alone, else of the CPU.
+        on_cpu = "cpu:" in dist.get_backend_config(group)
+        if on_cpu:
+            self.device = torch.device("cpu")
+        else:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        if name is None:
+            rank_name = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}"
+        else:
+            rank_name = name
+        gathered: list[Any] = [None] * size
+        dist.all_gather_object(
+            gathered, (rank_name, json.dumps(dict(configuration), default=str)), group
+        )
+        self.names = tuple(name for name, _ in gathered)
+        check_configurations(self.names, [json.loads(text) for _, text in gathered])
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._store = dist.distributed_c10d.PrefixStore(
+            f"ata_gym/waiting/{attempt}",
+            dist.distributed_c10d._get_default_store(),
+        )
+
+    def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
+        work: dist.Work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        return work
+
+    def begin(self, *, leaves: bool) -> None:
+        """The ranks are the same in each round."""
+
+    def abandon(self, error: BaseException) -> None:
+        """The others wait until this rank begins the round again."""
+
+    def waited_for(self, number: int) -> str:
+        self._store.set(f"{number}/{self.rank}", "")
+        waits = [self._store.check([f"{number}/{rank}"]) for rank in range(self.size)]
+        # Only the first of the ranks that wait logs.
+        if waits.index(True) != self.rank:
+            return ""
+        return ", ".join(
+            name for name, waiting in zip(self.names, waits, strict=True) if not waiting
+        )
+
+
+def check_configurations(names: tuple[str, ...], configurations: list[dict[str, Any]]) -> None:
+    """Raise ``ValueError`` if two ranks have the same name, or differ in the configuration."""
     # The count of each name takes n^2 steps, so it is left to the error.
     if len(set(names)) < len(names):
         repeated = {name for name in names if names.count(name) > 1}

@@ -67,6 +67,11 @@ class Share:
         """When this rank began to reduce."""
         self.reduced_mark: Mark | None = None
         """When the reduction had ended."""
+        self.committed = False
+        """Whether the round counts, once its block has ended.
+
+        It always does with a process group. With a ``manager`` it does not where a replica was
+        lost: then do not step the optimiser; the next round computes the tasks again."""
 
     def _restart(self) -> None:
         """Begin the share without any task computed."""

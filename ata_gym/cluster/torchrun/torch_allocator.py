@@ -1,16 +1,11 @@
 """Allocation inside ``torch.distributed``: the tasks of each rank, and their mean gradient."""
 
-import copy
-import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -18,7 +13,9 @@ from torch import nn
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
+from ata_gym.cluster.torchrun.plans import Plans
+from ata_gym.cluster.torchrun.quorum import QuorumRanks
+from ata_gym.cluster.torchrun.ranks import Fault, GroupRanks, RankPart, Ranks
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
@@ -31,18 +28,9 @@ from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
 _LEFT_REASON = "it takes no tasks since it called leave()"
+_ABSENT_REASON = "it is not in the quorum"
 _NOISE_STREAM = 6
 """The stream of keys for the noise of tasks."""
-_PLANNER = ThreadPoolExecutor(1, "ata_gym plans")
-"""The thread that decides on the next round while the optimiser steps."""
-
-
-class _Plan(NamedTuple):
-    """A plan for the next round."""
-
-    allocator: Allocator
-    """The allocator that has made the plan, and is in its place in that round."""
-    tasks: Future[dict[Worker, int]]
 
 
 class TorchAllocator:
@@ -73,8 +61,15 @@ class TorchAllocator:
         policy: The name of a policy of ``ata_gym/TaskAllocation-v0``; hyperparameters may follow
             it.
         group: The process group of the data-parallel ranks; None is the default group.
+        manager: The ``torchft.Manager`` of a replica in place of a group, with
+            ``use_async_quorum=False``: replicas may die and come back, and each step that is taken
+            has B tasks. A round asks for the quorum and decides whether its step counts, so the
+            optimiser is a plain one, which steps if ``share.committed``; if not, the next round
+            computes the tasks again. A replica that comes back has the state of the others. It
+            needs the extra ``torchft``.
         name: The name of this rank's worker, the same after a restart, since what is known of a
-            worker is kept by its name. By default the host's name and the local rank.
+            worker is kept by its name. By default the host's name and the local rank, or the
+            manager's ``replica_id``.
         warm_up: The first rounds with tasks of a rank, after each start of it, whose times do not
             count: libraries are loaded, kernels compiled and tuned, caches filled in them. Each
             rank counts its own rounds, so that one whose first task comes late has its warm-up
@@ -96,6 +91,7 @@ class TorchAllocator:
             a prior.
 
     Raises:
+        MissingExtraError: For a manager, if torchft is not installed.
         RuntimeError: If there is no process group.
         ValueError: For a bad argument, and on every rank if ranks were given different ones.
 
@@ -132,6 +128,7 @@ class TorchAllocator:
         policy: str = "default",
         *,
         group: dist.ProcessGroup | None = None,
+        manager: Any = None,
         name: str | None = None,
         warm_up: int = 1,
         check_every: int = 100,
@@ -158,31 +155,59 @@ class TorchAllocator:
             **hyperparameters,
             "the version of ata_gym": __version__,
         }
-        self._ranks = Ranks(group, name, configuration)
+        self._ranks = self._make_ranks(group, manager, name, configuration)
         self._waiting = Waiting(self._ranks, non_negative("patience", patience))
         if flag("keyed_noise", keyed_noise):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
         else:
             self._noise = None
-        self._next_plan: _Plan | None = None
         # Whether each batch of this rank had one backward pass in the last round.
         self._had_one_pass = False
-        self._allocator = Allocator(
-            self._ranks.names,
-            budget,
-            policy,
-            price=price,
-            seed=seed,
-            horizon=horizon,
-            warm_up=warm_up,
-            **hyperparameters,
+        # Replicas that are away may have limits.
+        limited = hyperparameters.get("limits") or ()
+        self._plans = Plans(
+            self._ranks,
+            lambda names: Allocator(
+                [*names, *(name for name in limited if manager is not None and name not in names)],
+                budget,
+                policy,
+                price=price,
+                seed=seed,
+                horizon=horizon,
+                warm_up=warm_up,
+                **hyperparameters,
+            ),
         )
-        self.rounds = self._since_start = 0
+        self.rounds = 0
         self._leaves = False
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
         self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
+
+    def _make_ranks(
+        self,
+        group: dist.ProcessGroup | None,
+        manager: Any,
+        name: str | None,
+        configuration: Mapping[str, Any],
+    ) -> Ranks:
+        if manager is None:
+            return GroupRanks(group, name, configuration)
+        if group is not None:
+            raise ValueError("give TorchAllocator a group or a manager, which has its own group")
+        return QuorumRanks(
+            manager, name, configuration, self._load_of_another, self._state_for_another
+        )
+
+    @property
+    def _allocator(self) -> Allocator:
+        return self._plans.allocator
+
+    @property
+    def elastic(self) -> bool:
+        """Whether workers come and go between rounds, so that a round may not count."""
+        return self._ranks.elastic
 
     @property
     def budget(self) -> int:
@@ -222,18 +247,34 @@ class TorchAllocator:
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
-        shares, own_tasks, first_task = self._planned()
-        if self._next_plan is not None:
-            self._allocator = self._next_plan.allocator
-            self._next_plan = None
+        self._ranks.begin(leaves=self._leaves)
+        try:
+            with self._opened(model) as share:
+                yield share
+        except BaseException as error:
+            self._plans.restore()
+            self._ranks.abandon(error)
+            raise
+        if not share.committed:
+            self._plans.restore()
+            return
+        self._had_one_pass = share.had_one_pass
+        self._plans.make_next()
+        load_ahead(share.loaders, self._iterators, self._next_tasks)
+
+    @contextmanager
+    def _opened(self, model: nn.Module) -> Iterator[Share]:
+        """Play the round that the ranks have begun, until it is committed, or is not."""
+        shares = self._plans.begin(self.rounds)
+        own_tasks, first_task = self._own_tasks(shares)
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
-            self._gradients = TaskGradients(model, self._ranks, self._ranks.length(self.budget))
+            self._gradients = TaskGradients(model, self._ranks, self.budget)
         learned: list[tuple[list[Floats], RankPart[Floats]]] = []
         with self._gradients as gradients:
 
             def reduce() -> None:
-                learned.append(self._reduce(share, shares, gradients))
+                learned.extend(self._reduce(share, shares, gradients))
 
             watch = Stopwatch(gradients.device)
             seeds: Callable[[int], AbstractContextManager[object]]
@@ -257,42 +298,34 @@ class TorchAllocator:
             self._share = share
             try:
                 yield share
-                if not learned:
+                if share.reduced_mark is None:
                     raise RuntimeError("call share.reduce() inside the round, on every rank")
-                self._learn(share, *learned[0], shares, expected)
+                if self._ranks.elastic and gradients.changed:
+                    raise RuntimeError(
+                        "the weights were changed before it was known whether the step counts:"
+                        " step after the block of the round, if share.committed",
+                    )
+                share.committed = self._ranks.commit()
+                if share.committed:
+                    self._learn(share, *learned[0], shares, expected)
+                else:
+                    gradients.drop()
             finally:
                 # After an error the others wait for the rest of the gradient: they get it with a
                 # fault, so that all ranks begin the round again.
-                if gradients.partly_sent:
-                    failed_part = RankPart(*[0.0] * len(RankPart._fields))._replace(
-                        fault=Fault.FAILED
-                    )
+                if gradients.missed:
                     with suppress(RuntimeError):
                         gradients.fault(finite=False)
-                        gradients.sum(
-                            0.0,
-                            self._ranks.packed([0.0] * own_tasks, failed_part, shares),
-                        )
+                        gradients.sum(0.0, self._ranks.failure(own_tasks, shares))
                 self._share = None
-        self._had_one_pass = share.had_one_pass
-        # The state of an allocator is replaced, never changed: with a copy that plans ahead, the
-        # state of before can still be saved.
-        planner = copy.copy(self._allocator)
-        self._next_plan = _Plan(planner, _PLANNER.submit(planner.allocate))
-        load_ahead(share.loaders, self._iterators, self._next_tasks)
 
-    def _planned(self) -> tuple[Ints, int, int]:
-        """The tasks of each rank, (n,), of this rank, and the number of its first task."""
-        if self._next_plan is None:
-            tasks = self._allocator.allocate()
-        else:
-            tasks = self._next_plan.tasks.result()
-        shares = np.array([tasks.get(name, 0) for name in self._ranks.names])
-        return shares, int(shares[self._ranks.rank]), int(shares[: self._ranks.rank].sum())
+    def _own_tasks(self, shares: Ints) -> tuple[int, int]:
+        """The number of tasks of this rank, and of its first task."""
+        rank = self._ranks.rank
+        return int(shares[rank]), int(shares[:rank].sum())
 
     def _next_tasks(self) -> tuple[int, int]:
-        """The number of tasks of this rank in the next round, and of its first task."""
-        return self._planned()[1:]
+        return self._own_tasks(self._plans.shares())
 
     def _seeded(
         self,
@@ -341,38 +374,45 @@ class TorchAllocator:
             allocator = state["allocator"]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no state of TorchAllocator: {error}") from error
-        self._allocator.load_state_dict(allocator)
-        self._next_plan = None
+        self._plans.load(allocator)
         self.rounds = rounds
-        self._since_start = 0
         self._leaves = False
         self.last = None
-        self._allocator.keep_only(sorted(self._ranks.names))
-        for name in self._ranks.names:
-            self._allocator.restarted(name)
+
+    def _state_for_another(self) -> dict[str, Any]:
+        return {"rounds": self.rounds, **self._plans.state_for_another()}
+
+    def _load_of_another(self, state: Mapping[str, Any]) -> None:
+        self._plans.load_of_another(state)
+        self.rounds = state["rounds"]
+        self.last = None
 
     def _reduce(
         self,
         share: Share,
         shares: Ints,
         gradients: TaskGradients,
-    ) -> tuple[list[Floats], RankPart[Floats]]:
+    ) -> list[tuple[list[Floats], RankPart[Floats]]]:
         """Make the gradients the mean over all tasks.
 
         Nothing has changed where a rank has a fault, or where the ranks do not agree.
 
         Returns:
-            The task times of each rank, and the parts of all ranks.
+            The task times of each rank, and the parts of all ranks; empty if the sum has failed.
         """
         packed = self._ranks.packed(
             share.seconds(), self._rank_part(share, shares, gradients), shares
         )
         with self._waiting.in_round(self.rounds + 1):
             summed = gradients.sum(share.tasks / self.budget, packed)
-        seconds, parts = self._ranks.unpacked(summed, shares)
-        self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
+        if not self._ranks.failed:
+            seconds, parts = self._ranks.unpacked(summed, shares)
+            self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
+        if self._ranks.failed:
+            gradients.drop()
+            return []
         gradients.keep(self._factor(parts))
-        return seconds, parts
+        return [(seconds, parts)]
 
     def _factor(self, parts: RankPart[Floats]) -> float:
         """The factor on the sums of losses divided by B, and on their gradients.
@@ -386,14 +426,14 @@ class TorchAllocator:
 
     def _rank_part(self, share: Share, shares: Ints, gradients: TaskGradients) -> RankPart[float]:
         # In some rounds the state of the policy and the weights of the model are compared, too.
-        complete = self._since_start == 0 or self.rounds % self._check_every == 0
+        complete = self._plans.since_change == 0 or self.rounds % self._check_every == 0
         loss = share.loss()
         return RankPart(
             elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
             latency=share.latency(),
             loss=loss,
             leaves=float(self._leaves),
-            checksum=self._checksum(shares, complete),
+            checksum=self._plans.checksum(shares, complete=complete),
             layout=gradients.layout,
             samples=share.orders[-1] if share.orders else 0,
             weight=share.weight,
@@ -428,7 +468,7 @@ class TorchAllocator:
             [name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves],
         )
         self.rounds += 1
-        self._since_start += 1
+        self._plans.since_change += 1
         # The time from here to the end of the reduction is waiting for the slowest rank, and then
         # communication.
         slowest = float(parts.elapsed.max())
@@ -436,6 +476,10 @@ class TorchAllocator:
         communication = max(
             share.watch.seconds(share.computed_mark, share.reduced_mark) - waited, 0.0
         )
+        away: dict[Worker, str] = {name: _LEFT_REASON for name in names if name not in present}
+        if self._ranks.elastic:
+            others = [name for name in self._allocator.places if name not in names]
+            away |= dict.fromkeys(others, _ABSENT_REASON)
         self.last = RoundRecord(
             self.rounds,
             dict(zip(names, shares.tolist(), strict=True)),
@@ -443,14 +487,7 @@ class TorchAllocator:
             round_time=slowest + communication,
             estimates=dict(expected),
             communication=communication,
-            away={name: _LEFT_REASON for name in names if name not in present},
+            away=away,
             loss=float(parts.loss.sum()) * self._factor(parts),
             latency=latency,
         )
-
-    def _checksum(self, shares: Ints, complete: bool) -> int:
-        if complete:
-            state = json.dumps(self._allocator.state_dict()).encode()
-        else:
-            state = b""
-        return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF

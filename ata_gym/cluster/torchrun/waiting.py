@@ -1,13 +1,10 @@
 """The ranks that all others wait for, named in the log while they are waited for."""
 
 import logging
-import os
 from contextlib import AbstractContextManager
 from threading import Event, Thread
 from time import monotonic
 from weakref import ref
-
-import torch.distributed as dist
 
 from ata_gym.cluster.torchrun.ranks import Ranks
 
@@ -22,16 +19,13 @@ class Waiting(AbstractContextManager["Waiting"]):
     """Watches how long this rank waits for the others at the end of a round.
 
     Inside the context, the rank waits. After ``least`` seconds, and five times its longest wait of
-    the rounds before, a waiting rank says so in the store of the process group. The first of the
+    the rounds before, a waiting rank lets the others know. The first of the
     waiting ranks logs the names of the others, as a warning, once in a round. A thread looks from
     time to time, so that rounds cost nothing.
 
     Args:
-        ranks: The ranks of the process group.
+        ranks: The ranks that wait for each other.
         least: The seconds after which a rank may be named.
-
-    Raises:
-        RuntimeError: Without a process group.
     """
 
     def __init__(self, ranks: Ranks, least: float) -> None:
@@ -42,12 +36,7 @@ class Waiting(AbstractContextManager["Waiting"]):
         self._wait_start: float | None = None
         self._round = 0
         self._named = False
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._store = dist.distributed_c10d.PrefixStore(
-            f"ata_gym/waiting/{attempt}",
-            dist.distributed_c10d._get_default_store(),
-        )
-        if ranks.size > 1:
+        if ranks.elastic or ranks.size > 1:
             Thread(target=_watch, args=(ref(self),), daemon=True, name="ata_gym waiting").start()
 
     def in_round(self, number: int) -> "Waiting":
@@ -74,15 +63,12 @@ class Waiting(AbstractContextManager["Waiting"]):
             or monotonic() - start < max(self._least, _LONGEST_WAIT_FACTOR * self.longest)
         ):
             return
-        self._store.set(f"{self._round}/{self._ranks.rank}", "")
-        waits = [self._store.check([f"{self._round}/{rank}"]) for rank in range(self._ranks.size)]
-        late = [name for name, waiting in zip(self._ranks.names, waits, strict=True) if not waiting]
-        # Only the first of the ranks that wait logs.
-        if late and waits.index(True) == self._ranks.rank:
+        late = self._ranks.waited_for(self._round)
+        if late:
             _LOG.warning(
                 "round %d: waiting for %s for %.1f s",
                 self._round,
-                ", ".join(late),
+                late,
                 monotonic() - start,
             )
             self._named = True

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, rounds_of
+from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, rounds_of, with_group
 from ata_gym.utils.extras import require
 
 require("lightning.pytorch", extra="integrations", purpose="TaskStrategy")
@@ -78,7 +78,7 @@ class TaskStrategy(DDPStrategy):
                 " already; leave it out, and start the script with torchrun",
             )
         super().__init__(**options)
-        self.allocator = allocator
+        self.allocator = with_group(allocator, "TaskStrategy")
         self._tasks: DataLoader[Any] | None = None
         self._gradients: list[Tensor | None] = []
         self._in_round = False

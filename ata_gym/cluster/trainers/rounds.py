@@ -8,6 +8,7 @@ from torch.amp import GradScaler
 from torch.utils.data import DataLoader
 
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
+from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 
 
 class RoundBatch(dict[str, Tensor]):
@@ -47,3 +48,21 @@ def begin_scaling(scaler: GradScaler | None, device: torch.device) -> None:
     """
     if scaler is not None:
         scaler.scale(torch.zeros((), device=device))
+
+
+def with_group(allocator: TorchAllocator, trainer: str) -> TorchAllocator:
+    """The allocator of a trainer, all of whose steps count.
+
+    Args:
+        allocator: The allocator.
+        trainer: The name of the trainer's class.
+
+    Raises:
+        ValueError: For an allocator with a manager.
+    """
+    if allocator.elastic:
+        raise ValueError(
+            f"{trainer} steps after each round, and a round with a manager may not count: play the"
+            " rounds in a loop of your own, which steps if share.committed",
+        )
+    return allocator

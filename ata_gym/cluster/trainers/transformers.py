@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, rounds_of
+from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, rounds_of, with_group
 from ata_gym.utils.extras import require
 from ata_gym.utils.files.atomic import write_whole
 from ata_gym.utils.files.json_files import read_object
@@ -70,7 +70,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
                 "weight_of needs a model whose forward takes num_items_in_batch in its **kwargs, as"
                 " language models of transformers do, or a compute_loss_func",
             )
-        self.allocator = allocator
+        self.allocator = with_group(allocator, "TaskTrainer")
         self._tasks_per_pass = tasks_per_pass
         self._weight_of = weight_of
         self._tasks: DataLoader[Any] | None = None

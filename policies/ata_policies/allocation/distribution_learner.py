@@ -71,8 +71,11 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
 
     What all workers of a round have in common is divided out of its times before they are compared
     (a common factor). Where it slows them down, a worker out of use is probed now and then to see
-    whether it has it too. A worker known from its first tasks only counts as faster, by as much as
-    the others became faster after theirs (age).
+    whether it has it too. The first tasks of a worker may be slow (age): its first results no
+    longer count where later ones are far shorter. One that is known from its first tasks only
+    counts as faster later, by as much as the others became faster after theirs. Its next task
+    counts as slow as theirs were at that age, so that it is tried where what it gains later is
+    worth that.
 
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that
     owe results get nothing but probes after 8 to 64 rounds (``Availability``).

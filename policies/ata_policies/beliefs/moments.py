@@ -344,12 +344,17 @@ class LatencyBelief(NamedTuple):
         return self.known()[0]
 
     def variation(self) -> Floats:
-        """Return the coefficient of variation of the latencies of a worker, (E,), in all alike."""
+        """Return the coefficient of variation of the latencies of a worker, (E,), in all alike.
+
+        Its square is their variance over the mean of their squared means, so that a worker with
+        hardly any latency, which may vary by much more than its mean, has little weight.
+        """
         seen = self.counts > 0.0
         mean = self.totals / np.where(seen, self.counts, 1.0)
-        ratios = self.squares / np.where(mean > 0.0, mean**2, np.inf)
-        degrees = np.maximum(self.counts - 1.0, 0.0).sum(axis=1)
-        return np.asarray(np.sqrt(ratios.sum(axis=1) / np.maximum(degrees, 1.0)))
+        degrees = np.maximum(self.counts - 1.0, 0.0)
+        expected = (degrees * mean**2).sum(axis=1)
+        squares = self.squares.sum(axis=1)
+        return np.asarray(np.sqrt(squares / np.where(expected > 0.0, expected, np.inf)))
 
     def _variance(self) -> Floats:
         """Return the variance of the latencies of a worker, (E,), pooled over the workers."""

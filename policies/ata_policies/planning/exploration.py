@@ -14,6 +14,7 @@ from ata_gym.simulation.keys import permutations
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import helper, kernel
+from ata_policies.beliefs.distributions.adjustments.age import SlowStart
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.tails import members, picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
@@ -48,7 +49,9 @@ class _Prospects(NamedTuple):
     tasks: Floats
     """(E, j) how many tasks tell what a worker is worth, at least 1."""
     value: Floats
-    """(E, j) what a worker could gain per round, for each of these tasks."""
+    """(E, j) what a worker could gain per round, for each of these tasks if it is not young."""
+    share: Floats
+    """(E, j) the share of a task in all of them if it is young, else 1."""
     order: Ints
     """(E, j) places by value over the expected time of a task, greatest first."""
 
@@ -75,8 +78,13 @@ def explore(
 
     where m is its expected mean, s the deviation of its logarithm, and c the shape of its times.
     After l tasks it is known twice as well, or the likelihood tells a worker of mean m from one at
-    the limit, as in a sequential test (Wald, 1945). Several workers gain no more than the whole
-    cost V of a round, V (1 - prod_i (1 - v_i / V)), or, where nearly all have never been tried,
+    the limit, as in a sequential test (Wald, 1945). The next tasks of a young worker may take f > 1
+    times as long as later ones (``SlowStart``). It is fast, and known, after s + l / f of them, of
+    which s are lost: for it v is G_k E[(1 - M / u_k)+], and a task is a share 1 / (s + l / f) of
+    its trial, where the share of any other is 1.
+
+    Several workers gain no more than the whole cost V of a round, V (1 - prod_i (1 - v_i / V)),
+    times the mean of their shares by v_i; or, where nearly all have never been tried,
     what such workers would gain together (``gain_together``); and both are less by the factor
     prod_j (1 - v_j / V) over those in use, which become known without a trial. The best prefix of
     them is tried together, since a round waits only once for the slowest: with N rounds to come,
@@ -125,8 +133,10 @@ def explore(
         knowledge.latencies.levels()[:, :, None] * knowledge.latencies.shape[:, None],
     )
     idle = (available & ~used & ~untried) | sampled
-    prospects = _prospects(knowledge, reduced, idle, draws)
-    by_use = _prospects(knowledge, reduced, used, draws)
+    # idle since its next tasks are slow, whatever its mean is later
+    young = idle & (knowledge.start.tasks > 0.0)
+    prospects = _prospects(knowledge, reduced, idle, young, draws)
+    by_use = _prospects(knowledge, reduced, used, young, draws)
     tasks = result.allocation
     take_candidates = candidates.members.take
     # what is left to gain once the workers in use are known, as a share
@@ -153,6 +163,7 @@ def explore(
     gains = remaining_share[:, None, None] * _gains(
         value, picked(untried, workers), cost, joint_gain, number
     )
+    gains *= _shares(value, picked(prospects.share, place))
     costs = _costs(knowledge, candidates, reduced, workers, size, prices[workers])
     # a trial of k workers takes the place of k tasks of the allocation, for each k of ``removed``
     prefix = np.minimum(reduced.removed, place.shape[2]) - 1
@@ -222,9 +233,12 @@ def gain_together(
 
 
 def _prospects(
-    knowledge: Knowledge, reduced: Reduced, considered: Mask, draws: Floats
+    knowledge: Knowledge, reduced: Reduced, considered: Mask, young: Mask, draws: Floats
 ) -> _Prospects:
-    """Value the ``considered`` workers, (E, n); see ``explore`` for the formulas."""
+    """Value the ``considered`` workers, (E, n); see ``explore`` for the formulas.
+
+    Those that are ``young``, (E, n), are idle, and their next tasks are slow.
+    """
     among = members(considered)
     optimism = among.take(knowledge.posterior.location) - _OPTIMISM * among.take(
         knowledge.posterior.spread
@@ -241,23 +255,40 @@ def _prospects(
     limit = knowledge.latencies.at_workers(reduced.limit[:, 1:], workers)
     least = knowledge.latencies.at_workers(reduced.least[:, 1:], workers)
     gain = reduced.cost[:, :1, None] - least
-    gain = gain * _values(knowledge, estimates, late, reduced.removed[1:], limit)
+    start = SlowStart(*(picked(field, workers) for field in knowledge.start))
+    young = picked(young, workers)
+    gain = gain * _values(knowledge, estimates, late, reduced.removed[1:], limit, young)
     ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
     needed = _tasks_to_know(
         picked(knowledge.shapes, workers)[:, None],
         posterior.spread[:, None],
         ratio,
     )
-    values = np.where((gain > 0.0) & (limit > 0.0) & present[:, None], gain / needed, 0.0)
-    value = values.max(axis=1)
-    level = values.argmax(axis=1)[:, None]
-    tasks = np.where(value > 0.0, np.take_along_axis(needed, level, 1)[:, 0], 1.0)
-    order = np.argsort(np.where(present, -value / mean, np.inf), axis=1, kind="stable")
-    return _Prospects(workers, present, tasks, value, order)
+    # of a young worker the tasks that are lost come first, and those that tell are short
+    young = young[:, None]
+    lost = start.tasks[:, None] + needed * np.exp(-start.coming)[:, None]
+    needed = np.where(young, np.maximum(lost, 1.0), needed)
+    useful = (gain > 0.0) & (limit > 0.0) & present[:, None]
+    level = np.where(useful, gain / needed, 0.0).argmax(axis=1)[:, None]
+    gain = np.take_along_axis(gain, level, 1)[:, 0]
+    needed = np.take_along_axis(needed, level, 1)[:, 0]
+    useful = np.take_along_axis(useful, level, 1)[:, 0]
+    share = np.where(young[:, 0], 1.0 / needed, 1.0)
+    value = np.where(useful, gain / np.where(young[:, 0], 1.0, needed), 0.0)
+    tasks = np.where(value > 0.0, needed, 1.0)
+    next_mean = mean * np.exp(start.coming)
+    rank = np.where(present, -value * share / next_mean, np.inf)
+    order = np.argsort(rank, axis=1, kind="stable")
+    return _Prospects(workers, present, tasks, value, share, order)
 
 
 def _values(
-    knowledge: Knowledge, estimates: Estimates, late: Floats, removed: Ints, limits: Floats
+    knowledge: Knowledge,
+    estimates: Estimates,
+    late: Floats,
+    removed: Ints,
+    limits: Floats,
+    idle: Mask,
 ) -> Floats:
     """Return the ``value_of_trying`` workers that do each number k of ``removed`` tasks, (E, k, j).
 
@@ -266,7 +297,7 @@ def _values(
     more.
     """
     if not late.any():
-        return value_of_trying(knowledge.population, estimates, limits)
+        return value_of_trying(knowledge.population, estimates, limits, idle)
     tried = estimates.evidence > 0.0
     values = []
     for level, tasks in enumerate(removed.tolist()):
@@ -274,7 +305,7 @@ def _values(
         variance = 1.0 / np.where(tried, estimates.evidence, 1.0) + added
         known = estimates._replace(evidence=np.where(tried, 1.0 / variance, 0.0))
         limit = limits[:, level : level + 1]
-        values.append(value_of_trying(knowledge.population, known, limit)[:, 0])
+        values.append(value_of_trying(knowledge.population, known, limit, idle)[:, 0])
     return np.stack(values, axis=1)
 
 
@@ -300,6 +331,12 @@ def _gains(value: Floats, is_new: Mask, cost: Floats, joint_gain: Floats, number
     return np.where((number > 1) & (2.0 * so_far >= number), all_new, gains)
 
 
+def _shares(value: Floats, share: Floats) -> Floats:
+    """Return the mean share of the first 1, 2, ... workers, (E, 2, prefix), by their values."""
+    total = np.cumsum(value, axis=2)
+    return np.cumsum(value * share, axis=2) / np.where(total > 0.0, total, 1.0)
+
+
 def _costs(
     knowledge: Knowledge,
     candidates: Candidates,
@@ -319,8 +356,10 @@ def _costs(
     # after those of all workers, of its latencies
     shuffled = _shuffled(_TRIAL_TIMES, 1 << (3 * workers.shape[2]).bit_length(), size)
     quantiles = ndtri((np.arange(size) + 0.5) / size)  # of the normal distribution, equally likely
+    location, spread = (picked(field, workers) for field in knowledge.posterior)
     trial = (
-        *(picked(field, workers) for field in knowledge.posterior),
+        location + picked(knowledge.start.coming, workers),
+        spread,
         quantiles,
         shuffled,
         candidates.shapes[:, None],

@@ -10,6 +10,7 @@ import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import copy, helper, kernel
+from ata_policies.beliefs.distributions.adjustments.age import SlowStart
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.distributions.slices import blended
@@ -101,7 +102,9 @@ class Knowledge(NamedTuple):
     population: Population
     """What all times say of the population that the workers come from."""
     posterior: Posterior
-    """What own times and population together say of each worker."""
+    """What own times and population together say of each worker, once it is no longer young."""
+    start: SlowStart
+    """How much longer their next tasks take, since they are young."""
     shapes: Floats
     """(E, n) 1 / (coefficient of variation)^2 of their task times."""
     latencies: Latencies
@@ -114,6 +117,10 @@ class Knowledge(NamedTuple):
             for table in (self.estimates, self.posterior)
         )
         return Estimates(*estimates), Posterior(*posterior)
+
+    def next_mean(self) -> Floats:
+        """Return the expected time of each worker's next task, (E, n)."""
+        return self.posterior._replace(location=self.posterior.location + self.start.coming).mean()
 
 
 class Candidates(NamedTuple):
@@ -170,7 +177,12 @@ def learn_rows(
     estimates = estimates._replace(
         evidence=np.where(belief.stale(), np.minimum(estimates.evidence, 1.0), estimates.evidence),
     )
-    estimates = _for_age(estimates, belief)
+    # evidence stays: what is not known of the fall is alike for all workers of an age
+    start = belief.slow_start()
+    tried = estimates.evidence > 0.0
+    estimates = estimates._replace(
+        location=np.where(tried, estimates.location - start.past, estimates.location),
+    )
     population = learn_population(estimates)
     return Knowledge(
         belief,
@@ -179,21 +191,10 @@ def learn_rows(
         estimates,
         population,
         posterior(population, estimates),
+        start,
         shapes,
         latencies,
     )
-
-
-def _for_age(estimates: Estimates, belief: DistributionBelief) -> Estimates:
-    """Return the estimates of the times after the first tasks of each worker.
-
-    Evidence stays: what is not known of the fall is alike for all workers of an age.
-    """
-    slowness = belief.slowness_of_age()
-    if not slowness.any():
-        return estimates
-    location = np.where(estimates.evidence > 0.0, estimates.location - slowness, estimates.location)
-    return estimates._replace(location=location)
 
 
 def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget: int) -> Candidates:
@@ -205,7 +206,7 @@ def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget:
         last: (E, n) the allocation of the last plan.
         budget: Tasks to share out, B; of the fastest, B + 64 are chosen.
     """
-    mean = knowledge.posterior.mean()
+    mean = knowledge.next_mean()
     tried = available & (knowledge.estimates.evidence > 0.0)
     near = members(
         first_of(np.where(tried, mean, np.inf), np.int64(budget + IDLE)) | (tried & (last > 0)),
@@ -291,7 +292,9 @@ def posterior(population: Population, estimates: Estimates) -> Posterior:
     return Posterior(*_posterior(*estimates, population.place, population.share))
 
 
-def value_of_trying(population: Population, estimates: Estimates, limit: Floats) -> Floats:
+def value_of_trying(
+    population: Population, estimates: Estimates, limit: Floats, idle: Mask
+) -> Floats:
     """Return the value of knowing each worker better, (E, L, n), for L limits u of each.
 
     A worker of mean M gains (1 - M / u)+, and the value is
@@ -301,14 +304,16 @@ def value_of_trying(population: Population, estimates: Estimates, limit: Floats)
     where M is the expected mean after the variance within each component has fallen by half, as it
     does when the tasks behind the estimate are doubled. For workers that were tried the components
     count with doubt (``Population``). It is the knowledge gradient (Frazier, Powell and Dayanik,
-    2008). Where E[M] > u it is E[(1 - M / u)+], the possible gain of a worker that is not used.
+    2008). Where E[M] > u, or the worker is idle whatever its mean, it is E[(1 - M / u)+], the
+    possible gain of a worker that is not used.
 
     Args:
         population: The population of each row.
         estimates: What the workers' own times say, (E, n).
         limit: (E, L, n) the limits u.
+        idle: (E, n) the workers that are idle whatever their means.
     """
-    return np.asarray(_value(*estimates, *population, limit))
+    return np.asarray(_value(*estimates, *population, limit, idle))
 
 
 @kernel("(m,s),(m),(k,s)", (2,))
@@ -420,7 +425,7 @@ def _posterior(
         spread[i] = math.sqrt(max(second_moment - first_moment * first_moment, 0.0) + inside)
 
 
-@kernel("(n),(n),(g),(g),(g),(l,n)->(l,n)")
+@kernel("(n),(n),(g),(g),(g),(l,n),(n)->(l,n)")
 def _value(
     location: Floats,
     evidence: Floats,
@@ -428,6 +433,7 @@ def _value(
     share: Floats,
     hedge: Floats,
     limits: Floats,
+    idle: Mask,
     out: Floats,
 ) -> None:
     """Fill in the value of knowing each worker better; see ``value_of_trying``."""
@@ -455,7 +461,7 @@ def _value(
                 continue
             # what counts is the part of the mean beyond the limit, on the side where it is not
             # expected: above the limit for a worker that would be used, below it for any other
-            if expected < limit:
+            if expected < limit and not idle[i]:
                 side = -1.0
             else:
                 side = 1.0

@@ -88,7 +88,7 @@ def make_plans(
         pause[e] = 0
         _probe(
             allocation[e],
-            knowledge.posterior.mean()[e],
+            knowledge.next_mean()[e],
             knowledge.latencies.mean[e],
             np.flatnonzero(probed[e])[: (problem.budget + 1) // 2],
         )

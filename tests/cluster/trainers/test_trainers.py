@@ -297,3 +297,16 @@ def test_each_cell_of_the_table_of_libraries_names_a_test():
     assert named <= {
         name for text in files for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)
     }
+
+
+def test_an_allocator_with_a_manager_is_refused_since_a_trainer_steps_after_each_round():
+    pytest.importorskip("lightning")
+    from types import SimpleNamespace
+
+    from ata_gym.cluster import TaskStrategy
+    from ata_gym.cluster.trainers.rounds import with_group
+
+    elastic = SimpleNamespace(elastic=True)
+    for make in (TaskStrategy, lambda allocator: with_group(allocator, "TaskTrainer")):
+        with pytest.raises(ValueError, match=r"a loop of your own, which steps if share.committed"):
+            make(elastic)

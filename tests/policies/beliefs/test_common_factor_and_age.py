@@ -10,7 +10,7 @@ from ata_gym.changes import OnOff
 from ata_gym.pools import gamma, trace
 from ata_gym.scenarios import Scenario
 from ata_gym.typing import Floats
-from ata_policies.beliefs.distributions.arrays import ROW
+from ata_policies.beliefs.distributions.arrays import ROW, SLOT
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 
 WORKERS = 10
@@ -143,11 +143,58 @@ def test_a_worker_known_from_its_first_tasks_counts_as_fast_as_the_others_became
         slow = np.where(k - busy < 4, 10.0, 1.0)
         time = MEANS[busy] * slow * rng.gamma(25.0, 1 / 25.0, busy.size)
         belief = belief.observe(busy[None], time[None], np.zeros((1, WORKERS)))
-    slowness = belief.slowness_of_age()
+    slowness = belief.slow_start().past
     assert slowness[0, -1] == pytest.approx(np.log(10.0), abs=0.3)
     # the others know better from what they did since then
     np.testing.assert_allclose(belief.mean()[0, :-1], MEANS[:-1], rtol=0.5)
     assert slowness[0, :-1].max() < 0.3
+
+
+def started_in_turn(factor: Floats, rounds: int, last: int = 64) -> DistributionBelief:
+    """The belief after rounds in which worker i begins in round i, and does a task in each.
+
+    ``factor`` holds by how much longer tasks take, by age; the last worker does ``last`` at most.
+    """
+    belief = DistributionBelief.empty(1, WORKERS)
+    rng = np.random.default_rng(0)
+    for k in range(rounds):
+        busy = np.arange(min(k + 1, WORKERS - (k - WORKERS + 1 >= last)))
+        time = MEANS[busy] * factor[k - busy] * rng.gamma(50.0, 1 / 50.0, busy.size)
+        belief = belief.observe(busy[None], time[None], np.zeros((1, WORKERS)))
+    return belief
+
+
+@pytest.mark.parametrize("slow_tasks", [1, 2, 3, 5, 6, 7, 11])
+def test_a_slow_start_ends_after_any_number_of_tasks(slow_tasks: int) -> None:
+    factor = np.where(np.arange(64) < slow_tasks, 20.0, 1.0)
+    belief = started_in_turn(factor, WORKERS + slow_tasks + 1)
+    # the last worker has had two tasks since
+    assert belief.tracks[0, belief.slot[0, -1], SLOT.age] == slow_tasks + 2
+    np.testing.assert_allclose(belief.mean()[0], MEANS, rtol=0.5)
+
+
+def test_the_next_task_of_a_young_worker_is_expected_to_be_slow() -> None:
+    factor = np.where(np.arange(64) < 5, 20.0, 1.0)
+    start = started_in_turn(factor, 30, last=3).slow_start()
+    assert start.past[0, -1] == pytest.approx(np.log(20.0), abs=0.3)
+    assert start.coming[0, -1] == pytest.approx(np.log(20.0), abs=0.3)
+    # two of the five are to come, and each of them is lost but for a twentieth
+    assert start.tasks[0, -1] == pytest.approx(2 * 0.95, abs=0.2)
+    assert not start.coming[0, :-1].any()
+    assert not start.tasks[0, :-1].any()
+
+
+def test_the_course_of_a_slow_start_never_rises() -> None:
+    factor = 1.0 + 30.0 * np.exp(-np.arange(64) / 4.0)
+    belief = started_in_turn(factor, 50)
+    courses = []
+    for age in range(65):
+        tracks = belief.tracks.copy()
+        tracks[0, belief.slot[0, 0], SLOT.age] = age
+        courses.append(belief._replace(tracks=tracks).slow_start().coming[0, 0])
+    assert courses[0] == pytest.approx(np.log(31.0), abs=0.5)
+    assert courses[-1] == 0.0
+    assert (np.diff(courses) <= 0.0).all()
 
 
 def test_steady_workers_have_no_age() -> None:
@@ -159,5 +206,5 @@ def test_steady_workers_have_no_age() -> None:
             busy = np.arange(WORKERS)
             time = MEANS * rng.exponential(1.0, WORKERS)
             belief = belief.observe(busy[None], time[None], np.zeros((1, WORKERS)))
-        with_age += belief.slowness_of_age().any()
+        with_age += belief.slow_start().past.any()
     assert with_age <= 1

@@ -96,7 +96,7 @@ def test_correlation_and_variance_of_levels_are_learned(correlation: float) -> N
 
 
 def test_a_worker_without_feedback_returns_to_its_long_run_and_is_known_less() -> None:
-    levels = autoregressive(240, 0.8, 0.3, rows=8)
+    levels = autoregressive(240, 0.8, 0.3, rows=32)
     levels[195:200, :, 0] = 1.8
     beliefs = observed(levels, absent=[0])
     # the rows in which these levels were predicted best

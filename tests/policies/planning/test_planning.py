@@ -461,8 +461,9 @@ def test_what_was_seen_often_stays_and_workers_never_tried_are_as_the_population
     assert spread[2] > 100.0 * spread[0]
 
 
+@pytest.mark.parametrize("idle", [False, True])
 @pytest.mark.parametrize("limit", [0.5, 1.0, 1.35, 3.0])
-def test_the_value_of_trying_by_sampling(limit: float) -> None:
+def test_the_value_of_trying_by_sampling(limit: float, idle: bool) -> None:
     generator = np.random.default_rng(0)
     place = np.linspace(-2.0, 2.0, 48)
     share = generator.dirichlet(np.ones(48))
@@ -473,6 +474,7 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
         knowledge.Population(place, share, share),
         seen,
         np.full((1, 4), limit),
+        np.full(4, idle),
     )
     for location, evidence, value in zip(*seen, got, strict=True):
         a = evidence / (1.0 + evidence * width**2)
@@ -482,7 +484,10 @@ def test_the_value_of_trying_by_sampling(limit: float) -> None:
         left = width**2 / (1.0 + evidence * width**2)
         log_mean = place[g] + own * (location - place[g]) + 0.5 * left * (1.0 - half)
         mean = np.exp(log_mean + np.sqrt(left * half) * generator.standard_normal(g.size))
-        wanted = np.maximum(1.0 - mean / limit, 0.0).mean() - max(1.0 - mean.mean() / limit, 0.0)
+        wanted = np.maximum(1.0 - mean / limit, 0.0).mean()
+        # a worker that is in use gains what it is expected to gain without a trial
+        if not idle:
+            wanted -= max(1.0 - mean.mean() / limit, 0.0)
         np.testing.assert_allclose(value, wanted, rtol=0.05, atol=2e-3)
 
 
@@ -496,9 +501,8 @@ def test_extreme_times() -> None:
     population = learn_population(seen)
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()
-    assert (
-        knowledge.value_of_trying(population, seen, np.ones((1, 1, seen.location.shape[1]))) >= 0.0
-    ).all()
+    idle = np.zeros((1, 4), bool)
+    assert (knowledge.value_of_trying(population, seen, np.ones((1, 1, 4)), idle) >= 0.0).all()
 
 
 @settings(max_examples=50)

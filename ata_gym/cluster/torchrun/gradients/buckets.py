@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ata_gym.cluster.torchrun.ranks import Ranks
+
 _SIZE = 25 * 2**20
 """The bytes of a bucket; while a bucket is sent, the next one is filled."""
 
@@ -104,18 +106,18 @@ class Buckets:
         parameters: The parameters, of which all are trained; in the order in which forward passes
             use them, if possible.
         extras: The forms of the tensors that are summed with the gradients.
-        group: The process group of the ranks.
+        ranks: The ranks.
     """
 
     def __init__(
         self,
         parameters: list[nn.Parameter],
         extras: Sequence[Form],
-        group: dist.ProcessGroup | None,
+        ranks: Ranks,
     ) -> None:
         self.parameters = list(parameters)
         self.extras = list(extras)
-        self._group = group
+        self._ranks = ranks
         forms = [Form.from_tensor(parameter, gradient_dtype(parameter)) for parameter in parameters]
         self.forms = [*forms, *extras]
         """The forms of all tensors: the parameters' places come first, then the extras'."""
@@ -288,7 +290,7 @@ class Buckets:
 
     def _send(self) -> None:
         bucket = self.buckets[self.sent]
-        bucket.work = dist.all_reduce(bucket.flat, group=self._group, async_op=True)
+        bucket.work = self._ranks.all_reduce(bucket.flat)
         self.sent += 1
 
     def _wait(self) -> None:

@@ -34,15 +34,15 @@ class TaskGradients:
 
     Args:
         model: The model.
-        ranks: The ranks of the process group.
-        length: How many numbers the message of a round has.
+        ranks: The ranks that compute the tasks.
+        budget: The number B of tasks of a round.
     """
 
-    def __init__(self, model: nn.Module, ranks: Ranks, length: int) -> None:
+    def __init__(self, model: nn.Module, ranks: Ranks, budget: int) -> None:
         self.model = model
         self._ranks = ranks
-        self._length = length
-        self._buckets = Buckets([], [], ranks.group)
+        self._budget = budget
+        self._buckets = Buckets([], [], ranks)
         self.layout = 0
         """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
 
@@ -115,13 +115,14 @@ class TaskGradients:
         # The extras are the running statistics, and one tensor with whether each
         # parameter was reached and the message of the round.
         extras = [Form.from_tensor(statistic) for statistic in self._statistics]
-        extras.append(Form((len(trained) + self._length,), (1,), dtype, device))
+        length = len(trained) + self._ranks.length(self._budget)
+        extras.append(Form((length,), (1,), dtype, device))
         buckets = self._buckets
         if buckets.forms != [*forms, *extras] or any(
             map(operator.is_not, buckets.parameters, trained),
         ):
             buckets.close()
-            self._buckets = Buckets(trained, extras, self._ranks.group)
+            self._buckets = Buckets(trained, extras, self._ranks)
             layout_text = repr([(*form[:2], form.dtype) for form in forms])
             self.layout = zlib.crc32(layout_text.encode()) & 0xFFFFFF
         self._buckets.begin()
@@ -162,9 +163,27 @@ class TaskGradients:
         self._buckets.expect_last()
 
     @property
-    def partly_sent(self) -> bool:
-        """Whether the other ranks wait for the rest of this rank's gradient."""
-        return 0 < self._buckets.sent < len(self._buckets.buckets)
+    def missed(self) -> bool:
+        """Whether the other ranks wait for the rest of this rank's gradient.
+
+        Where ranks come and go, they also wait if nothing was sent.
+        """
+        begun = self._ranks.elastic or self._buckets.sent > 0
+        return begun and self._buckets.sent < len(self._buckets.buckets)
+
+    def drop(self) -> None:
+        """Let the round leave the gradients and running statistics of before, as an error does.
+
+        Until its end the gradients are 0.
+        """
+        self._kept = False
+        for bucket in self._buckets.buckets:
+            bucket.gradients.zero_()
+
+    @property
+    def changed(self) -> bool:
+        """Whether a parameter was changed since the round began."""
+        return self._weights.changed() is not None
 
     def forget(self) -> None:
         """Begin the round anew, without the gradients and running statistics of its tasks."""

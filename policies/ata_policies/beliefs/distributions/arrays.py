@@ -139,8 +139,8 @@ class SlotPlaces(NamedTuple):
     """The time of the last result."""
     steps: int = 30
     """The absolute differences of the logarithms of its successive times, added up."""
-    first_times: int = 31
-    """The times of its first 64 results."""
+    first_logs: int = 31
+    """The logarithms of the times of its first 64 results; 0 for a time of 0."""
     size: int = 95
     """The number of places."""
 
@@ -149,10 +149,10 @@ ROW = RowPlaces()
 SLOT = SlotPlaces()
 HORIZONS = (math.inf, 16.0, 4.0, 1.0)
 """The rounds with feedback of its worker that each memory reaches back."""
-AGES = 7
-"""Bins of the age of a worker, in tasks: the first one, and twice as many in all with each bin."""
 YOUNG = 64
 """Tasks after which a worker is as fast as it gets by its age."""
+AGES = YOUNG.bit_length()
+"""Bins of these ages: the first task, and twice as many in all with each bin."""
 CHANCE = 20.0
 """What happens by chance once in 20 workers is not taken for more than chance."""
 COMPARED_ROUNDS = 256.0

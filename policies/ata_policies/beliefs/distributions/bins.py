@@ -9,7 +9,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import FINITE, Counts, Squares, Times, Within, last_worker
 from ata_gym.utils.validation import LARGEST_COUNT
-from ata_policies.beliefs.distributions.adjustments.age import slowness_of_age
+from ata_policies.beliefs.distributions.adjustments.age import SlowStart, find_slow_starts
 from ata_policies.beliefs.distributions.arrays import (
     HORIZONS,
     MEMORIES,
@@ -63,7 +63,11 @@ _SIGNED_IN_ROW = (
     *range(ROW.weights, ROW.returns),
 )
 _LEAST_OF_ROW = tuple(-FINITE if place in _SIGNED_IN_ROW else 0.0 for place in range(ROW.size))
-_SIGNED_IN_TRACK = (SLOT.deviation, SLOT.deviation_before)
+_SIGNED_IN_TRACK = (
+    SLOT.deviation,
+    SLOT.deviation_before,
+    *range(SLOT.first_logs, SLOT.size),
+)
 _LEAST_OF_TRACK = tuple(-FINITE if place in _SIGNED_IN_TRACK else 0.0 for place in range(SLOT.size))
 
 
@@ -304,15 +308,12 @@ class DistributionBelief(NamedTuple):
         # a slot of -1 picks the number of the last slot, which is not used
         return np.where(slot >= 0, self.tracks[rows, slot, column], 0.0)
 
-    def slowness_of_age(self) -> Floats:
-        """Return how much slower than later each worker's results were, (E, n), in logarithms.
+    def slow_start(self) -> SlowStart:
+        """Return how much longer each worker's tasks take while it is young.
 
-        See ``adjustments.age.slowness_of_age``.
+        See ``adjustments.age.find_slow_starts``.
         """
-        rows = np.arange(len(self.slot))[:, None]
-        counts = np.where(self.owner >= 0, self.counts[rows, self.owner], 0.0)
-        slowness = slowness_of_age(self.tracks, self.row, counts)
-        return np.where(self.slot >= 0, slowness[rows, self.slot], 0.0)
+        return SlowStart(*find_slow_starts(self.tracks, self.row, self.slot, self.counts))
 
     def mean(self) -> Floats:
         """Return the time spent per result, (E, n); NaN for workers never tried.

@@ -468,7 +468,7 @@ def observe_round(
     _remember(belief, worker_totals, count, all_anew)
     _count(belief, feedback, worker_totals, count, all_anew)
     count_ages(belief, feedback)
-    forget_slow_starts(belief, worker_totals, count, np.empty((2, YOUNG)))
+    forget_slow_starts(belief, worker_totals, count, np.empty(YOUNG))
     force = choose_memory(new_tracks, new_row, gain, elapsed)
     recall(belief, round, force)
     follow(belief, factor, all_anew)

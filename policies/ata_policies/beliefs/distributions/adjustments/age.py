@@ -4,6 +4,7 @@ Compilation, autotuning, cold caches and downloads slow the first tasks of a wor
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ata_policies.beliefs.distributions.arrays import (
     SLOT,
     YOUNG,
     Feedback,
+    Places,
     RowBelief,
     WorkerTotals,
     dispersion_of,
@@ -25,6 +27,20 @@ from ata_policies.beliefs.distributions.arrays import (
 
 _LARGEST_EXPONENT = 500.0
 """The largest exponent: its exponential is finite."""
+
+
+class SlowStart(NamedTuple):
+    """How much longer the first tasks of each worker take than its later ones, by their age."""
+
+    past: Floats
+    """(E, n) the logarithm of the factor on the mean of its results that count."""
+    coming: Floats
+    """(E, n) the logarithm of the factor on its next task."""
+    tasks: Floats
+    """(E, n) how many tasks are lost until it is as fast as it gets.
+
+    A task that takes f times as long as later ones counts as 1 - 1 / f.
+    """
 
 
 @phase
@@ -47,22 +63,16 @@ def count_ages(belief: RowBelief, feedback: Feedback) -> None:
                 belief.row[ROW.differences] += 1.0
         tracks[s, SLOT.last_time] = feedback.time[r]
         if age < YOUNG:
-            tracks[s, SLOT.first_times + int(age)] = feedback.time[r]
+            place = SLOT.first_logs + int(age)
+            tracks[s, place] = 0.0
+            if 0.0 < feedback.time[r] < math.inf:
+                tracks[s, place] = math.log(feedback.time[r])
 
 
 @phase
-def _first_logs(tracks: Floats, s: int, logs: Floats) -> int:
-    """Write the logarithms of a slot's first times into ``logs``, (64,), and return their number.
-
-    A time of 0, or an infinite one, counts as 1.
-    """
-    number = int(min(tracks[s, SLOT.age], YOUNG))
-    for age in range(number):
-        time = tracks[s, SLOT.first_times + age]
-        logs[age] = 0.0
-        if 0.0 < time < math.inf:
-            logs[age] = math.log(time)
-    return number
+def _logs_end(tracks: Floats, s: int) -> int:
+    """Return the place after the logarithm of a slot's last young result."""
+    return SLOT.first_logs + int(min(tracks[s, SLOT.age], YOUNG))
 
 
 @phase
@@ -86,32 +96,44 @@ def _forget_first(belief: RowBelief, i: int, s: int, results: float, time: float
 
 
 @phase
-def _most_fell(tracks: Floats, first: int, fall: float, logs: Floats) -> bool:
-    """Return whether most workers with more results fell after so many, by half as much at least.
+def _others_fell(tracks: Floats, own: int, first: int, fall: float) -> bool:
+    """Return whether others agree with the worker in slot ``own`` that its first times were slow.
 
-    A worker whose first time happened to be long is rare. ``logs`` is work space, (64,).
+    Most workers with more results must have fallen after as many, by half as much at least, since a
+    worker whose first time happened to be long is rare. Where there is no other, one later result
+    of its own is not enough.
     """
     fell = 0
     number = 0
     for s in range(len(tracks)):
-        young = _first_logs(tracks, s, logs)
-        if young > first:
+        logs = tracks[s, SLOT.first_logs : _logs_end(tracks, s)]
+        if s != own and len(logs) > first:
             number += 1
-            fell += logs[:first].mean() - logs[first:young].mean() >= 0.5 * fall
+            fell += logs[:first].mean() - logs[first:].mean() >= 0.5 * fall
+    if number == 0:
+        has_two_later: bool = tracks[own, SLOT.age] > first + 1.0
+        return has_two_later
     return 2 * fell > number
 
 
 @phase
-def _slow_start(logs: Floats, most: float, spread: float, limit: float) -> int:
+def _slow_start(
+    logs: Floats, most: float, steps: float, row: Floats, limit: float, longest: Floats
+) -> int:
     """Return after how many of a worker's first results its times are clearly shorter, or 0.
 
     Args:
         logs: (age,) the logarithms of its times, all of them.
         most: The results that count.
-        spread: Their variance.
+        steps: The absolute differences of successive ones, added up.
+        row: The numbers of the row.
         limit: What the statistic of ``forget_slow_starts`` must exceed.
+        longest: Work space for 64 numbers.
     """
     age = len(logs)
+    longest[age - 1] = logs[age - 1]
+    for back in range(1, age):
+        longest[age - 1 - back] = max(logs[age - 1 - back], longest[age - back])
     total = logs.sum()
     best = limit
     found = 0
@@ -131,9 +153,18 @@ def _slow_start(logs: Floats, most: float, spread: float, limit: float) -> int:
         first_total += logs[first - 1]
         later = age - first
         later_mean = (total - first_total) / later
-        gain = first_total / first - later_mean
+        first_mean = first_total / first
+        gain = first_mean - later_mean
+        # the fall itself does not tell how times vary
+        step = abs(logs[first] - logs[first - 1])
+        spread = spread_of_steps(
+            max(steps - step, 0.0), age - 2.0, row[ROW.steps], row[ROW.differences]
+        )
         statistic = 0.5 * gain * gain / (spread * (1.0 / later + 1.0 / first))
-        if later < most and gain > 0.0 and statistic > best and least - later_mean >= 0.5 * gain:
+        # each bin of age is as likely to hold the end, and each place in it
+        statistic -= math.log(end - begin)
+        slower = longest[first] < first_mean and least - later_mean >= 0.5 * gain
+        if later < most and slower and statistic > best:
             best = statistic
             found = first
     return found
@@ -144,19 +175,21 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int, work
     """Let the first results of a young worker no longer count where later ones are far shorter.
 
     With K results at first, and d later ones whose logarithms are by g less in the mean, the first
-    ones are forgotten where g > 0 and g^2 / (2 phi (1 / d + 1 / K)) > ln(140 n), for K = 1, 2, 3,
-    ... results. Cuts near each other are nearly one test, so 7 octaves of K count as 7. Each bin of
-    age before the last of these results must be slower by g / 2, since a single long time among
-    them is no slow start. The logarithm's variance phi is that of successive times, so that a
-    single long time, or a fall itself, has little weight in it. Most of the other workers with as
-    many results must have fallen after them, too. ``work`` is work space, (2, 64).
+    ones are forgotten where g > 0 and
+
+        g^2 / (2 phi (1 / d + 1 / K)) > ln(140 n b),
+
+    for K = 1, 2, 3, ... up to 63 results, of which the last is in a bin of b ages. Each bin before
+    that one must be slower by g / 2, and no later result longer than they were in the mean, since
+    one long time is no slow start, and one short time no end of it. The logarithm's variance phi is
+    that of successive times, without those on both sides of the fall. The other workers must agree.
+    ``work`` is work space, (64,).
     """
     # a single worker is compared with none: all of its results count
     if len(belief.slot) < 2:
         return
     tracks = belief.tracks
     row = belief.row
-    logs = work[0]
     limit = math.log(CHANCE * AGES * len(belief.slot))
     for j in range(count):
         i = totals.worker[j]
@@ -167,41 +200,39 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int, work
         # only while all its times are known, and cancelled tasks say nothing
         if age > YOUNG or belief.cancellations[i] > 0.0 or tracks[s, SLOT.stretch] > 0.0:
             continue
-        spread = spread_of_steps(
-            tracks[s, SLOT.steps], age - 1.0, row[ROW.steps], row[ROW.differences]
-        )
-        number = _first_logs(tracks, s, logs)
-        first = _slow_start(logs[:number], belief.counts[i], spread, limit)
+        logs = tracks[s, SLOT.first_logs : _logs_end(tracks, s)]
+        first = _slow_start(logs, belief.counts[i], tracks[s, SLOT.steps], row, limit, work)
         if first == 0:
             continue
-        fall = logs[:first].mean() - logs[first:number].mean()
-        time = tracks[s, SLOT.first_times + first : SLOT.first_times + number].sum()
-        if time > 0.0 and _most_fell(tracks, first, fall, work[1]):
-            _forget_first(belief, i, s, float(number - first), time)
+        time = 0.0
+        for log in logs[first:]:
+            time += math.exp(log)
+        fall = logs[:first].mean() - logs[first:].mean()
+        if _others_fell(tracks, s, first, fall):
+            _forget_first(belief, i, s, age - first, time)
 
 
 @phase
-def _mean_logs(tracks: Floats, logs: Floats, means: Floats) -> None:
+def _mean_logs(tracks: Floats, means: Floats) -> None:
     """Write the mean logarithm of each slot's times in each bin of age into ``means``, (s, 7).
 
     Bins are of tasks 1, 2, 3 to 4, 5 to 8, ..., 33 to 64; one that is not full is 0.
-    ``logs`` is work space, (64,).
     """
     for s in range(len(tracks)):
-        number = _first_logs(tracks, s, logs)
+        logs = tracks[s, SLOT.first_logs : _logs_end(tracks, s)]
         begin = 0
         end = 1
         for b in range(AGES):
             means[s, b] = 0.0
-            if end <= number:
+            if end <= len(logs):
                 means[s, b] = logs[begin:end].mean()
             begin = end
             end *= 2
 
 
 @phase
-def _clear_fall(tracks: Floats, row: Floats, means: Floats, b: int, falls: Floats) -> float:
-    """Return the mean fall from bin b of age to the next one, or 0 if it is not clear.
+def _falls(tracks: Floats, row: Floats, means: Floats, b: int, falls: Floats) -> bool:
+    """Return whether times clearly fall from bin b of age to the next one.
 
     Args:
         tracks: The numbers of the slots.
@@ -225,55 +256,131 @@ def _clear_fall(tracks: Floats, row: Floats, means: Floats, b: int, falls: Float
         expected += spread * (1.0 / size + 1.0 / next_size)
         workers += 1
     if workers == 0:
-        return 0.0
+        return False
     mean = falls[:workers].mean()
     squares = 0.0
     for k in range(workers):
         squares += (falls[k] - mean) ** 2
     variance = (squares + expected / workers) / workers
     limit = math.log(CHANCE * AGES * len(tracks))
-    if mean > 0.0 and mean * mean > 2.0 * limit * variance / workers:
-        return mean
-    return 0.0
+    clear: bool = mean > 0.0 and mean * mean > 2.0 * limit * variance / workers
+    return clear
 
 
-@kernel("(s,t),(r),(s)->(s)")
-def slowness_of_age(tracks: Floats, row: Floats, counts: Floats, out: Floats) -> None:
-    """Compute how much slower than later the results that count were, since they were early ones.
+@phase
+def _fit_falling(values: Floats, totals: Floats, sizes: Floats) -> None:
+    """Replace values by the nearest ones that never rise, by pooling neighbours that do.
 
-    Between a bin of age b and the next one, the mean d_b over the workers that are through both, of
-    the difference of the mean logarithms of their times, counts if it is above 0 so clearly that
+    ``totals`` and ``sizes`` are work space of as many numbers.
+    """
+    blocks = 0
+    for a in range(len(values)):
+        totals[blocks] = values[a]
+        sizes[blocks] = 1.0
+        blocks += 1
+        while (
+            blocks > 1
+            and totals[blocks - 2] / sizes[blocks - 2] < totals[blocks - 1] / sizes[blocks - 1]
+        ):
+            totals[blocks - 2] += totals[blocks - 1]
+            sizes[blocks - 2] += sizes[blocks - 1]
+            blocks -= 1
+    a = 0
+    for block in range(blocks):
+        for _ in range(int(sizes[block])):
+            values[a] = totals[block] / sizes[block]
+            a += 1
+
+
+@phase
+def _learn_course(
+    tracks: Floats, row: Floats, falls: Floats, means: Floats, work: Floats, course: Floats
+) -> bool:
+    """Fill in how much longer tasks of each age take, and return whether any clearly do.
+
+    ``falls``, (s,), ``means``, (s, 7), and ``work``, (2, 64), are work space.
+    """
+    _mean_logs(tracks, means)
+    end = 0
+    for b in range(AGES - 1):
+        if _falls(tracks, row, means, b, falls):
+            end = 2 ** (b + 1)
+    course[:] = 0.0
+    if end == 0:
+        return False
+    workers = 0
+    for s in range(len(tracks)):
+        logs = tracks[s, SLOT.first_logs : _logs_end(tracks, s)]
+        if len(logs) >= end:
+            workers += 1
+            for a in range(end):
+                course[a] += logs[a]
+    for a in range(end):
+        course[a] /= workers
+    _fit_falling(course[:end], work[0], work[1])
+    last = course[end - 1]
+    for a in range(end):
+        course[a] = min(course[a] - last, _LARGEST_EXPONENT)
+    return True
+
+
+@kernel("(s,t),(r),(n),(n)->(n),(n),(n)")
+def find_slow_starts(
+    tracks: Floats,
+    row: Floats,
+    slot: Places,
+    counts: Floats,
+    past: Floats,
+    coming: Floats,
+    tasks: Floats,
+) -> None:
+    """Compute the ``SlowStart`` of each worker.
+
+    Times fall from a bin of age b to the next one if the mean d_b over the workers that are through
+    both, of the difference of the mean logarithms of their times, is above 0 so clearly that
     d_b^2 / (2 s_b^2) > ln(140 n). Its squared error s_b^2 is the variance between workers over
     their number, where what is expected by how each worker's times vary counts as one worker more.
-    A result of bin b takes exp(d_b + d_(b + 1) + ...) times as long as later ones, unless the
-    worker's own times have shown where in bin b its slow start ends.
+    Up to the end of the last bin that times fall to, the course of the logarithms of the times by
+    age is their mean over the workers that are through it, fitted by least squares so that it never
+    rises (Barlow, Bartholomew, Bremner and Brunk, 1972), less its last value.
 
     Args:
         tracks: What is known by slot.
         row: What is known of the row.
-        counts: The results of each slot's worker that count: the last ones.
-        out: The logarithm of the factor of each slot; 0 for workers whose results are no slower
-            than later ones are.
+        slot: The slot of each worker; -1 for none.
+        counts: The results of each worker that count: the last ones.
+        past: ``SlowStart.past``.
+        coming: ``SlowStart.coming``.
+        tasks: ``SlowStart.tasks``.
     """
-    falls = np.empty(len(tracks))
-    means = np.empty((len(tracks), AGES))
-    _mean_logs(tracks, np.empty(YOUNG), means)
-    # how much slower a result of each bin is than one of the last bin, in logarithms
-    later = np.zeros(AGES)
-    for back in range(AGES - 1):
-        b = AGES - 2 - back
-        later[b] = later[b + 1] + _clear_fall(tracks, row, means, b, falls)
-    for s in range(len(tracks)):
-        age = tracks[s, SLOT.age]
-        # the results that count are those of the ages from here on
-        first = max(age - counts[s], 0.0)
+    past[:] = 0.0
+    coming[:] = 0.0
+    tasks[:] = 0.0
+    course = np.empty(YOUNG)
+    if not _learn_course(
+        tracks,
+        row,
+        np.empty(len(tracks)),
+        np.empty((len(tracks), AGES)),
+        np.empty((2, YOUNG)),
+        course,
+    ):
+        return
+    for i in range(len(slot)):
+        if slot[i] >= 0:
+            age = tracks[slot[i], SLOT.age]
+        elif counts[i] == 0.0:
+            age = 0.0
+        # of a worker that lost its slot the age is not known; it had results for long
+        else:
+            continue
+        begin = int(max(age - counts[i], 0.0))
+        end = int(min(age, YOUNG))
         excess = 0.0
-        start = 0.0
-        for b in range(AGES - 1):
-            end = 2.0**b
-            counted = min(age, end) - start
-            if counted > 0.0 and first <= start:
-                fall = min(later[b], _LARGEST_EXPONENT)
-                excess += counted / (age - first) * math.expm1(fall)
-            start = end
-        out[s] = math.log1p(excess)
+        for a in range(begin, end):
+            excess += math.expm1(course[a])
+        past[i] = math.log1p(excess / max(age - begin, 1.0))
+        if end < YOUNG:
+            coming[i] = course[end]
+        for a in range(end, YOUNG):
+            tasks[i] -= math.expm1(-course[a])

@@ -280,5 +280,5 @@ def follow(belief: RowBelief, factor: float, all_anew: bool) -> None:
             belief.tracks[s, SLOT.time + 2 * h] *= stretch
         belief.tracks[s, SLOT.suspect_time] *= stretch
         belief.tracks[s, SLOT.last_time] *= stretch
-        for age in range(YOUNG):
-            belief.tracks[s, SLOT.first_times + age] *= stretch
+        for age in range(int(min(belief.tracks[s, SLOT.age], YOUNG))):
+            belief.tracks[s, SLOT.first_logs + age] += math.log(stretch)

@@ -1,0 +1,152 @@
+"""Who computes which tasks of a round: the same decision on all ranks, made ahead of the round."""
+
+import copy
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ata_gym.cluster.torchrun.ranks import Member, Ranks
+from ata_gym.typing import Ints, Worker
+from ata_policies import Allocator
+
+_PLANNER = ThreadPoolExecutor(1, "ata_gym plans")
+"""The thread that decides on the next round while the optimiser steps."""
+
+
+class _Plan(NamedTuple):
+    """A plan for the next round."""
+
+    allocator: Allocator
+    """The allocator that has made the plan, and is in its place in that round."""
+    tasks: Future[dict[Worker, int]]
+
+
+class _Memory(NamedTuple):
+    """What a round that does not count leaves as it was."""
+
+    allocator: Allocator
+    members: Mapping[str, Member]
+    since_change: int
+
+
+class Plans:
+    """The allocator of all ranks, which is the same on each of them, and its plan.
+
+    What a round changes follows from the state of before, the ranks that take part, and what they
+    sent. A round that does not count changes nothing. So ranks that have committed the same rounds
+    have the same state, also where some of them have begun a round that others have not.
+
+    Args:
+        ranks: The ranks.
+        make: Makes the allocator of workers with these names.
+    """
+
+    def __init__(self, ranks: Ranks, make: Callable[[Sequence[str]], Allocator]) -> None:
+        self._ranks = ranks
+        self._make = make
+        self.allocator = make(ranks.names)
+        """The allocator; its state is replaced, never changed."""
+        self._members: Mapping[str, Member] = {}
+        self._next: _Plan | None = None
+        self.since_change = 0
+        """The rounds since the start, or since other ranks took part."""
+        self._before = self._memory()
+
+    def _memory(self) -> _Memory:
+        return _Memory(copy.copy(self.allocator), self._members, self.since_change)
+
+    def begin(self, rounds: int) -> Ints:
+        """Begin a round, and return the number of tasks of each rank, shape (n,).
+
+        Args:
+            rounds: The number of rounds that have ended.
+        """
+        self._before = self._memory()
+        self._take_members(rounds)
+        shares = self.shares()
+        if self._next is not None:
+            self.allocator = self._next.allocator
+            self._next = None
+        return shares
+
+    def restore(self) -> None:
+        """Forget the round that was begun last."""
+        self.allocator, self._members, self.since_change = self._before
+        self._next = None
+
+    def make_next(self) -> None:
+        """Begin to decide on the next round."""
+        # The state of before can still be saved.
+        planner = copy.copy(self.allocator)
+        self._next = _Plan(planner, _PLANNER.submit(planner.allocate))
+
+    def shares(self) -> Ints:
+        """The number of tasks of each rank in the next round, shape (n,)."""
+        if self._next is None:
+            tasks = self.allocator.allocate()
+        else:
+            tasks = self._next.tasks.result()
+        return np.array([tasks.get(name, 0) for name in self._ranks.names])
+
+    def checksum(self, shares: Ints, *, complete: bool) -> int:
+        """A checksum, of 24 bits, of the tasks of each rank, (n,), and maybe of all that is known.
+
+        Args:
+            shares: The tasks.
+            complete: Whether the state of the allocator counts, too.
+        """
+        if complete:
+            state = json.dumps(self.allocator.state_dict()).encode()
+        else:
+            state = b""
+        return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF
+
+    def _take_members(self, rounds: int) -> None:
+        """Where ranks come and go, let those of the round be there, and no others."""
+        members = self._ranks.members
+        if members == self._members:
+            return
+        self._next = None
+        self.since_change = 0
+        if rounds == 0:
+            self.allocator = self._make(self._ranks.names)
+        present = self.allocator.workers
+        names = [name for name in self._ranks.names if not members[name].leaves]
+        self.allocator.keep_only(names)
+        for name in names:
+            known = self._members.get(name)
+            if name in present and (known is None or known.start != members[name].start):
+                self.allocator.restarted(name)
+        self._members = members
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from the state of an allocator, whose workers have all started again since.
+
+        Raises:
+            ValueError: If it is the state of another one; nothing has changed then.
+        """
+        self.allocator.load_state_dict(state)
+        self._next = None
+        self.since_change = 0
+        self._members = {}
+        # Where ranks come and go, the next round says who is there.
+        if not self._ranks.elastic:
+            self.allocator.keep_only(sorted(self._ranks.names))
+            for name in self._ranks.names:
+                self.allocator.restarted(name)
+
+    def state_for_another(self) -> dict[str, Any]:
+        """The state for a rank that is behind."""
+        members = {name: list(member) for name, member in self._members.items()}
+        return {"allocator": self.allocator.state_dict(), "members": members}
+
+    def load_of_another(self, state: Mapping[str, Any]) -> None:
+        """Go on from the state of another rank, as if this one had played its rounds."""
+        self.allocator.load_state_dict(state["allocator"])
+        self._next = None
+        self.since_change = 1
+        self._members = {name: Member(*member) for name, member in state["members"].items()}
