@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ata_gym.cluster.shadow import Shadow
     from ata_gym.cluster.torchrun.keyed_samples import KeyedSamples
     from ata_gym.cluster.torchrun.task_sampler import TaskSampler
+    from ata_gym.cluster.torchrun.task_stream import TaskStream
     from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
     from ata_gym.cluster.trace_recorder import TraceRecorder
     from ata_gym.cluster.trainers.lightning import TaskStrategy
@@ -35,6 +36,7 @@ else:
         "Shadow": "shadow",
         "TaskSampler": "torchrun.task_sampler",
         "TaskStrategy": "trainers.lightning",
+        "TaskStream": "torchrun.task_stream",
         "TaskTrainer": "trainers.transformers",
         "TorchAllocator": "torchrun.torch_allocator",
         "TraceRecorder": "trace_recorder",
@@ -61,6 +63,7 @@ __all__ = [
     "Shadow",
     "TaskSampler",
     "TaskStrategy",
+    "TaskStream",
     "TaskTrainer",
     "TorchAllocator",
     "TraceRecorder",

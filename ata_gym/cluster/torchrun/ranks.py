@@ -50,6 +50,12 @@ class RankPart(NamedTuple, Generic[Number]):
     """What is wrong with its tasks.
 
     It is a ``Fault``, plus ``len(Fault)`` times the place of the parameter."""
+    first_batch: Number
+    """A checksum, of 24 bits, of the first batch of a loader that shares nothing out.
+
+    It is 0 once it was compared with those of the other ranks."""
+    second_batch: Number
+    """The same of its second batch; 0 if there was none yet."""
 
 
 class Fault(IntEnum):
@@ -61,6 +67,7 @@ class Fault(IntEnum):
     CHANGED = 3
     SECOND_PASS = 4
     FAILED = 5
+    REPLICA = 6
 
 
 class Member(NamedTuple):
@@ -80,7 +87,7 @@ class _Agreement(NamedTuple):
     cure: str
 
 
-_AGREEMENTS: Mapping[str, _Agreement] = {
+AGREEMENTS: Mapping[str, _Agreement] = {
     "checksum": _Agreement(
         "the ranks decided on different allocations",
         0.0,
@@ -95,7 +102,9 @@ _AGREEMENTS: Mapping[str, _Agreement] = {
     "samples": _Agreement(
         "the ranks follow different orders of samples",
         0.0,
-        "Give TaskSampler the same dataset, samples, shuffle and seed on every rank",
+        "Give TaskSampler the same dataset, samples, sampler, shuffle and seed on every rank, and"
+        " TaskStream a loader that gives the same batches on every rank, with as many worker"
+        " processes; without TaskStream, each rank computes what its own loader gives",
     ),
     "weights": _Agreement(
         "the models have different weights",
@@ -124,7 +133,7 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
     ),
     Fault.FAILED: (
         RuntimeError,
-        "{worker} failed when a part of its gradient was on its way; it says why itself",
+        "{worker} failed when others waited for its gradient; it says why itself",
     ),
     Fault.SECOND_PASS: (
         RuntimeError,
@@ -132,6 +141,7 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
         " gradient was on its way, since the round before had one in each batch: begin the"
         " round again, in which nothing is sent before share.reduce()",
     ),
+    Fault.REPLICA: (RuntimeError, "the ranks of {worker} differ; they say in what themselves"),
 }
 
 
@@ -157,6 +167,11 @@ class Ranks(ABC):
     @abstractmethod
     def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
         """Begin to replace a tensor by its sum over the ranks, and return what waits for it."""
+
+    @property
+    def wait(self) -> bool:
+        """Whether this rank may have to wait for another one."""
+        return True
 
     @abstractmethod
     def waited_for(self, number: int) -> str:
@@ -194,7 +209,7 @@ class Ranks(ABC):
         return budget + len(RankPart._fields) * self.size
 
     def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> torch.Tensor:
-        """The times and the part of this rank, in a tensor of B + 10 n float64.
+        """The times and the part of this rank, in a tensor of B + 12 n float64.
 
         It is 0 at the places of other ranks, so that a sum over the ranks has all of them. A
         float32 can hold all numbers.
@@ -210,11 +225,6 @@ class Ranks(ABC):
         values[ends[self.rank] - shares[self.rank] : ends[self.rank]] = seconds
         values[budget:].reshape(len(part), self.size)[:, self.rank] = part
         return torch.from_numpy(values)
-
-    def failure(self, tasks: int, shares: Ints) -> torch.Tensor:
-        """What a rank sends that has failed with its tasks, as ``packed`` gives it."""
-        part = RankPart(*[0.0] * len(RankPart._fields))._replace(fault=Fault.FAILED)
-        return self.packed([0.0] * tasks, part, shares)
 
     def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], RankPart[Floats]]:
         """The task times of each rank, and the parts of all ranks.
@@ -239,7 +249,7 @@ class Ranks(ABC):
             shares: The number of tasks of each rank, shape (n,).
         """
         # The allocations are compared first, then the faults of the ranks, then all else.
-        first_field, *other_fields = _AGREEMENTS
+        first_field, *other_fields = AGREEMENTS
         self._check_agreed(number, parts, [first_field])
         for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
             place, fault = divmod(code, len(Fault))
@@ -267,7 +277,7 @@ class Ranks(ABC):
     def _check_agreed(self, number: int, parts: RankPart[Floats], fields: Sequence[str]) -> None:
         """Raise ``RuntimeError`` where ranks differ in a field; 0 means that a rank has none."""
         for field in fields:
-            agreement = _AGREEMENTS[field]
+            agreement = AGREEMENTS[field]
             values = [
                 (name, value)
                 for name, value in zip(self.names, getattr(parts, field), strict=True)
@@ -285,6 +295,11 @@ class Ranks(ABC):
                 )
 
 
+def default_name(rank: int) -> str:
+    """The name of a rank's worker: its host and its place there."""
+    return f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', rank)}"
+
+
 class GroupRanks(Ranks):
     """The ranks of a process group.
 
@@ -292,6 +307,9 @@ class GroupRanks(Ranks):
         group: The process group, as for ``TorchAllocator``.
         name: The name of this rank's worker, as for ``TorchAllocator``.
         configuration: What must be the same on all ranks, by name.
+        everybody: The names of all ranks that wait for each other, where the group is a part of
+            them; by default those of the group.
+        place: The place of this rank among them.
 
     Raises:
         RuntimeError: If there is no process group.
@@ -304,6 +322,8 @@ class GroupRanks(Ranks):
         group: dist.ProcessGroup | None,
         name: str | None,
         configuration: Mapping[str, Any],
+        everybody: Sequence[str] = (),
+        place: int = 0,
     ) -> None:
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError(
@@ -329,7 +349,7 @@ class GroupRanks(Ranks):
         else:
             self.device = torch.device("cuda", torch.cuda.current_device())
         if name is None:
-            rank_name = f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', self.rank)}"
+            rank_name = default_name(self.rank)
         else:
             rank_name = name
         gathered: list[Any] = [None] * size
@@ -338,6 +358,12 @@ class GroupRanks(Ranks):
         )
         self.names = tuple(name for name, _ in gathered)
         check_configurations(self.names, [json.loads(text) for _, text in gathered])
+        if everybody:
+            self._everybody = tuple(everybody)
+            self._place = place
+        else:
+            self._everybody = self.names
+            self._place = self.rank
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store = dist.distributed_c10d.PrefixStore(
             f"ata_gym/waiting/{attempt}",
@@ -354,19 +380,23 @@ class GroupRanks(Ranks):
     def abandon(self, error: BaseException) -> None:
         """The others wait until this rank begins the round again."""
 
+    @property
+    def wait(self) -> bool:
+        return len(self._everybody) > 1
+
     def waited_for(self, number: int) -> str:
-        self._store.set(f"{number}/{self.rank}", "")
-        waits = [self._store.check([f"{number}/{rank}"]) for rank in range(self.size)]
+        self._store.set(f"{number}/{self._place}", "")
+        waits = [self._store.check([f"{number}/{place}"]) for place in range(len(self._everybody))]
         # Only the first of the ranks that wait logs.
-        if waits.index(True) != self.rank:
+        if waits.index(True) != self._place:
             return ""
         return ", ".join(
-            name for name, waiting in zip(self.names, waits, strict=True) if not waiting
+            name for name, waiting in zip(self._everybody, waits, strict=True) if not waiting
         )
 
 
-def check_configurations(names: tuple[str, ...], configurations: list[dict[str, Any]]) -> None:
-    """Raise ``ValueError`` if two ranks have the same name, or differ in the configuration."""
+def check_configurations(names: Sequence[str], configurations: list[dict[str, Any]]) -> None:
+    """Raise ``ValueError`` if ranks have one name, or differ in what must be the same."""
     # The count of each name takes n^2 steps, so it is left to the error.
     if len(set(names)) < len(names):
         repeated = {name for name in names if names.count(name) > 1}

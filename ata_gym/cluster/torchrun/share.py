@@ -1,15 +1,18 @@
 """The part of a round that one rank computes, and the times of its tasks."""
 
 import logging
-from collections.abc import Callable, Generator, Iterator, MutableMapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.amp import GradScaler
 
+from ata_gym.cluster.torchrun.dtensors import whole
+from ata_gym.cluster.torchrun.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.task_sampler import batches, sampler_of
+from ata_gym.cluster.torchrun.loaders import batches
+from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.models.memory import lacks_memory
 from ata_gym.models.stopwatch import Mark, Stopwatch
 from ata_gym.utils.validation import as_float, short, whole_number
@@ -40,7 +43,7 @@ class Share:
         budget: int,
         watch: Stopwatch,
         gradients: TaskGradients,
-        iterators: MutableMapping[Any, Iterator[Any]],
+        open_loaders: OpenLoaders,
         reduce: Callable[[], None],
         seeded: Callable[[int], AbstractContextManager[object]] = nullcontext,
     ) -> None:
@@ -49,7 +52,7 @@ class Share:
         self._budget = budget
         self.watch = watch
         self._gradients = gradients
-        self._iterators = iterators
+        self._open_loaders = open_loaders
         self._reduce = reduce
         self._seeded = seeded
         self.expects_one_pass = False
@@ -80,8 +83,11 @@ class Share:
         self._batch_tasks = 0
         # The part of the mean loss that each backward pass had.
         self._losses: list[Tensor] = []
-        # The number of backward passes that began.
+        # The number of backward passes that began, and of those that ended.
         self._passes = 0
+        self._ended_passes = 0
+        # Whether a schedule of a pipeline ran passes, each in several parts.
+        self._has_schedule = False
         # The weights of the losses of this rank, where they have weights.
         self._weights: list[float | Tensor] = []
         # Whether a batch was left after its backward pass: the gradient has a part too many.
@@ -97,22 +103,30 @@ class Share:
     @property
     def had_one_pass(self) -> bool:
         """Whether each batch had one backward pass."""
-        return self._passes == len(self._timed)
+        return self._passes == len(self._timed) and not self._has_schedule
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether this rank has computed losses; in a pipeline its last stage has."""
+        return bool(self._losses)
 
     def take(self, loader: Any) -> Generator[Any]:
         """Yield the batches of this share; each is timed until the next one begins.
 
         A loader with a ``TaskSampler`` gives this rank's samples of the round; samplers around it,
         as in a loader that accelerate has prepared, are taken out, since the allocation decides
-        which rank computes what. Each batch of any other loader is a task; the loader goes on from
-        round to round, and starts over at its end.
+        which rank computes what. ``TaskStream`` shares the batches of a loader out that has no
+        ``TaskSampler``. Each batch of any other loader is a task, and every rank computes what its
+        own loader gives, so the loaders must have a part each, as with ``split_by_node``; where two
+        ranks take the same first batches, ``reduce`` raises. Such a loader goes on from round to
+        round, and starts over at its end: a rank with more tasks is sooner there.
 
         Raises:
-            ValueError: For a loader that holds a ``TaskSampler`` in another way, and for a loader
-                without batches.
+            ValueError: For a loader that holds a ``TaskSampler`` in another way or has lost it, for
+                one that waits for other ranks, and for one without batches.
         """
+        iterator = batches(loader, self, self._open_loaders)
         self.loaders.append(loader)
-        iterator = batches(loader, self, self._iterators)
         while self.done < self.tasks:
             start = self.watch.mark()
             # A batch has two keys: one for what the loader draws, and one for what the model draws.
@@ -134,7 +148,8 @@ class Share:
         Where the device runs out of memory in a batch of several tasks, the ``tasks_per_pass`` of
         the loader's ``TaskSampler`` is halved on this rank, for this round and all later ones, and
         the share begins anew; the time that was lost does not count as task time. The gradient is
-        sent after the last backward pass.
+        sent after the last backward pass. Where several ranks hold a replica of the model, the
+        error is raised in place of that, since they compute the same batches.
 
         Args:
             loader: The loader of the batches, as for ``take``.
@@ -153,7 +168,8 @@ class Share:
             except Exception as error:
                 sampler = sampler_of(loader)
                 size = self._tried_tasks
-                if not lacks_memory(error) or sampler is None or size == 1:
+                alone = self._gradients.replica_size == 1
+                if not (lacks_memory(error) and alone) or sampler is None or size == 1:
                     raise
                 sampler.tasks_per_pass = size // 2
             else:
@@ -233,24 +249,13 @@ class Share:
             RuntimeError: Outside a batch.
             ValueError: For a loss that is no scalar, and a weight that is not above 0.
         """
-        if not self._batch_tasks:
-            raise RuntimeError(
-                "call backward inside the loop over share.take(loader), or inside share.timed()",
-            )
+        self._check_batch("backward")
         if loss.ndim:
             raise ValueError(
                 "the loss must be a scalar, the mean over the batch, not of shape"
                 f" {tuple(loss.shape)}",
             )
-        if self._passes and (weight is None) != (not self._weights):
-            raise ValueError("give share.backward a weight in every pass of a round, or in none")
-        if isinstance(weight, Tensor):
-            self._weights.append(weight.detach())
-        elif weight is not None:
-            self._weights.append(_above_zero(weight))
-        # A mean loss counts once for each task of the batch, a sum counts as it is.
-        count = self._batch_tasks if weight is None else 1
-        weighted = loss * (count / self._budget)
+        weighted = loss * self._part_of_round(weight)
         self._passes += 1
         if scaler is None:
             scaled = weighted
@@ -259,13 +264,89 @@ class Share:
             scaled = scaler.scale(weighted)
         scaled.backward(**arguments)  # type: ignore[no-untyped-call]
         self._losses.append(weighted.detach())
+        self._ended_passes += 1
+
+    def pipeline(
+        self,
+        schedule: Any,
+        *inputs: Any,
+        target: Any = None,
+        weight: float | Tensor | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Run the passes of a batch by a schedule of ``torch.distributed.pipelining``.
+
+        It is in the place of ``backward``, and adds loss / B for each task. Each rank of a replica
+        calls it with what ``schedule.step`` takes on its stage. The loss of a batch is, as the
+        schedule has it, the mean of those of its microbatches, or their sum with
+        ``scale_grads=False``.
+
+        Args:
+            schedule: The schedule, with a loss function.
+            inputs: The inputs of the first stage.
+            target: The target of the loss function, on the last stage.
+            weight: As for ``backward``, and the same on all ranks of a replica.
+            arguments: Other arguments of ``schedule.step``.
+
+        Returns:
+            What ``schedule.step`` returns: the outputs on the last stage.
+
+        Raises:
+            RuntimeError: Outside a batch.
+            ValueError: For a schedule without a loss function, and a weight that is not above 0.
+        """
+        self._check_batch("pipeline")
+        loss_function = schedule._loss_fn
+        if loss_function is None:
+            raise ValueError("the schedule has no loss function: make it with loss_fn=...")
+        averages = schedule.scale_grads
+        part = self._part_of_round(weight)
+        if averages:
+            part /= schedule._n_microbatches
+
+        def weighted(*outputs: Any, **options: Any) -> Tensor:
+            loss: Tensor = loss_function(*outputs, **options) * part
+            return loss
+
+        losses: list[Tensor] = []
+        self._passes += 1
+        self._has_schedule = True
+        # The schedule itself would divide the gradients of earlier batches again.
+        schedule._loss_fn = weighted
+        schedule.scale_grads = False
+        try:
+            outputs = schedule.step(*inputs, target=target, losses=losses, **arguments)
+        finally:
+            schedule._loss_fn = loss_function
+            schedule.scale_grads = averages
+        self._losses += [loss.detach() for loss in losses]
+        self._ended_passes += 1
+        return outputs
+
+    def _check_batch(self, method: str) -> None:
+        if not self._batch_tasks:
+            raise RuntimeError(
+                f"call {method} inside the loop over share.take(loader), or inside share.timed()",
+            )
+
+    def _part_of_round(self, weight: float | Tensor | None) -> float:
+        """What a loss of the current batch is multiplied by; its weight is noted."""
+        if self._passes and (weight is None) != (not self._weights):
+            raise ValueError("give share.backward a weight in every pass of a round, or in none")
+        if isinstance(weight, Tensor):
+            self._weights.append(weight.detach())
+        elif weight is not None:
+            self._weights.append(_above_zero(weight))
+        # A mean loss counts once for each task of the batch, a sum counts as it is.
+        count = self._batch_tasks if weight is None else 1
+        return count / self._budget
 
     def reduce(self) -> None:
         """Make the gradient of the model of the round the mean over its B tasks, on every rank.
 
         Every rank calls it once, also a rank without tasks. Where the part of one rank has a fault,
-        such as a loss or gradient that is not finite, every rank raises the same error, which names
-        the worker, and no gradient has changed.
+        such as a loss or gradient that is not finite, or two ranks computed the same batches, every
+        rank raises the same error, which names the worker, and no gradient has changed.
 
         Raises:
             RuntimeError: If tasks are not computed, or none of them had its ``backward``.
@@ -277,12 +358,12 @@ class Share:
                 f"{self.done} of the {self.tasks} tasks of this share are computed: loop over"
                 " share.take(loader) to its end, and reduce after it",
             )
-        if self._has_failed_pass or self._passes > len(self._losses):
+        if self._has_failed_pass or self._passes > self._ended_passes:
             raise RuntimeError(
                 "a backward pass failed, or its batch was left before the end, so that the gradient"
                 " has a part too many: begin the round again",
             )
-        if self.tasks and not self._losses:
+        if self.tasks and not self._ended_passes:
             raise RuntimeError(
                 "no task had a backward pass: call share.backward(loss) in place of"
                 " loss.backward()",
@@ -327,7 +408,7 @@ class Share:
         Where the losses have weights, it is the part of their sum divided by B.
         """
         if self._losses:
-            return float(sum(self._losses[1:], self._losses[0]))
+            return float(whole(sum(self._losses[1:], self._losses[0])))
         return 0.0
 
 

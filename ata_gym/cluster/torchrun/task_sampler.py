@@ -1,17 +1,16 @@
 """Which samples each rank computes: every sample once in an epoch, whatever the allocations."""
 
+import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sized
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler
 
 from ata_gym.cluster.torchrun.keyed_samples import KeyedIndex, KeyedSamples
-from ata_gym.models.seeds import generators_preserved, seed_generators
+from ata_gym.cluster.torchrun.sampler_order import checked_length, sampler_order
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import flag, short, whole_number
@@ -20,7 +19,6 @@ _ORDER_STREAM = 3
 """The stream of keys for the orders of epochs."""
 _NOISE_STREAM = 7
 """The stream of keys for the noise of ``KeyedSamples``."""
-_END_OF_BATCHES = object()
 
 
 class BatchCost(NamedTuple):
@@ -32,43 +30,40 @@ class BatchCost(NamedTuple):
     """The mean cost of its samples, relative to the mean of all samples."""
 
 
-class _TaskRange(Protocol):
-    """What a ``TaskSampler`` asks of a ``Share``."""
+class TaskRange(Protocol):
+    """What asks for tasks knows of a ``Share``."""
 
     @property
-    def tasks(self) -> int: ...
+    def tasks(self) -> int:
+        """The number of its tasks."""
 
     @property
-    def first(self) -> int: ...
+    def first(self) -> int:
+        """The number of its first task in the round."""
 
     @property
-    def done(self) -> int: ...
+    def done(self) -> int:
+        """The number of its tasks that are computed so far."""
 
     @property
-    def orders(self) -> list[int]: ...
+    def orders(self) -> list[int]:
+        """The checksums of the orders of samples that it followed."""
 
 
-@dataclass(frozen=True)
-class _NextShare:
-    """The share of the next round, none of whose tasks is done."""
-
-    tasks: int
-    first: int
-    done: int = 0
-    orders: list[int] = field(default_factory=list)
-
-
-class _OpenRounds(Protocol):
-    """What a ``TaskSampler`` asks of a ``TorchAllocator``."""
+class OpenRounds(Protocol):
+    """What a ``TaskSampler`` and a ``TaskStream`` ask of a ``TorchAllocator``."""
 
     @property
-    def budget(self) -> int: ...
+    def budget(self) -> int:
+        """The number B of tasks of a round."""
 
     @property
-    def rounds(self) -> int: ...
+    def rounds(self) -> int:
+        """The number of rounds that have ended."""
 
     @property
-    def share(self) -> _TaskRange: ...
+    def share(self) -> TaskRange:
+        """The part of this rank in the round that is open."""
 
 
 class TaskSampler(Sampler[list[int]]):
@@ -79,7 +74,9 @@ class TaskSampler(Sampler[list[int]]):
     which rank computes it. So one process with the same B has the same gradient, whatever the
     allocation and the number of ranks. The order is one epoch after the other, each with every
     sample once. A round in which an epoch ends goes on in the next epoch, without the samples that
-    it had already, as long as two rounds fit into an epoch. The sampler has no state of its own.
+    it had already, as long as two rounds fit into an epoch. With a sampler of the user's own, the
+    order of an epoch is the sampler's instead. What is needed of the past is in the allocator's
+    state, also in the middle of an epoch.
 
     Args:
         allocator: Its rounds are followed: each ``iter`` of the loader belongs to the round that is
@@ -92,20 +89,22 @@ class TaskSampler(Sampler[list[int]]):
         tasks_per_pass: The number of tasks that are computed in one pass, a batch of up to
             ``tasks_per_pass * samples`` samples; None for the whole share. Only their sum of times
             is known then, and each task counts as an equal part. It may differ by rank.
-        shuffle: Whether each epoch has an order of its own.
-        seed: The seed of these orders.
-        sampler: The order of samples in place of these: the numbers that it gives, the same on
-            every rank and as many in each epoch. Before an epoch its ``set_epoch`` is called, where
-            it has one, and the generators that it draws from are seeded, its own and the global
-            ones.
+        sampler: Gives the order of each epoch: a sampler of torch or any other iterable of sample
+            numbers with a length, such as one that draws by weights, groups by length or goes from
+            easy to hard. Every rank gives the same one, for all samples, not one that is split by
+            rank. What it draws from a generator of its own or from the global ones follows from
+            the epoch, and its ``set_epoch`` is called if there is one.
+        shuffle: Whether each epoch has an order of its own; by default it has. It is not given
+            with a sampler.
+        seed: The seed of these orders, and of what a sampler draws from the global generators.
         cost: For each sample what the time of its task is proportional to, such as its tokens,
             shape (samples,), above 0. The times of tasks are then divided by their costs and
             multiplied by the mean cost, so that policies learn the workers and not the samples.
 
     Raises:
-        ValueError: For a number below 1, costs that are not above 0, a sampler that gives no
-            numbers of samples, or a dataset whose samples have no numbers, such as an
-            ``IterableDataset``.
+        ValueError: For a number below 1, costs that are not above 0, a dataset whose samples have
+            no numbers, such as an ``IterableDataset``, for which there is ``TaskStream``, and a
+            sampler whose order does not follow from the epoch.
 
     Example:
         >>> from types import SimpleNamespace
@@ -119,14 +118,14 @@ class TaskSampler(Sampler[list[int]]):
 
     def __init__(
         self,
-        allocator: _OpenRounds,
+        allocator: OpenRounds,
         dataset: Sized | int,
         *,
         samples: int = 1,
         tasks_per_pass: int | None = 1,
-        shuffle: bool = True,
-        seed: int = 0,
         sampler: Iterable[int] | None = None,
+        shuffle: bool | None = None,
+        seed: int = 0,
         cost: ArrayLike | None = None,
     ) -> None:
         self._allocator = allocator
@@ -141,25 +140,23 @@ class TaskSampler(Sampler[list[int]]):
             self._cost = None
         else:
             self._cost = _relative(cost, self._size)
-        self._shuffle = flag("shuffle", shuffle)
+        if sampler is not None and shuffle is not None:
+            raise ValueError("give sampler or shuffle, not both: a sampler says the order itself")
+        self._shuffle = flag("shuffle", True if shuffle is None else shuffle)
         self._key = stream_keys(whole_number("seed", seed, 0), stream=_ORDER_STREAM)
-        self._sampler = sampler
-        order_text = ""
-        if sampler is not None:
-            self._dataset_size = self._size
-            first_order = self._sampled(0)
-            self._size = len(first_order)
-            order_text = f" {zlib.crc32(first_order.tobytes())}"
         if isinstance(dataset, KeyedSamples):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
         else:
             self._noise = None
         self._samples_per_round = allocator.budget * self._samples
+        self._sampler = sampler
+        if sampler is None:
+            self._epoch_length = self._size
+        else:
+            self._epoch_length = checked_length(sampler, self._size, self._key)
         self._order_by_epoch: dict[int, Ints] = {}
-        description = f"{self._size} {self._samples} {shuffle} {seed}{order_text}"
-        self.checksum = zlib.crc32(description.encode()) & 0xFFFFFF or 1
-        """A checksum, of 24 bits, of what the order follows from; never 0."""
-        self.next_share: _TaskRange | None = None
+        self._description = f"{self._epoch_length} {self._samples} {self._shuffle} {seed}".encode()
+        self.next_share: TaskRange | None = None
         """The share of the next round, while a loader begins to load it."""
         self.batch_costs: list[BatchCost] = []
         """The work in each batch since the last ``iter``."""
@@ -167,7 +164,17 @@ class TaskSampler(Sampler[list[int]]):
     @property
     def rounds(self) -> int:
         """The number of whole rounds in an epoch."""
-        return self._size // self._samples_per_round
+        return self._epoch_length // self._samples_per_round
+
+    @property
+    def checksum(self) -> int:
+        """A checksum, of 24 bits, of the order in the round that is open; never 0."""
+        total = zlib.crc32(self._description)
+        if self._sampler is not None:
+            start = self._allocator.rounds * self._samples_per_round
+            samples = self.samples_from(start, self._samples_per_round)
+            total = zlib.crc32(np.array(samples, np.int64).tobytes(), total)
+        return total & 0xFFFFFF or 1
 
     def __iter__(self) -> Iterator[list[int]]:
         """The samples of this rank's batches in the round that is open.
@@ -192,7 +199,7 @@ class TaskSampler(Sampler[list[int]]):
             self.batch_costs.append(BatchCost(len(batch) // self._samples, cost))
             yield batch if self._noise is None else self._keyed(batch, start + begin)
 
-    def place(self, share: _TaskRange) -> tuple[int, int]:
+    def place(self, share: TaskRange) -> tuple[int, int]:
         """Where in the order the samples of a share's other tasks begin, and their number."""
         start = (
             self._allocator.rounds * self._samples_per_round
@@ -203,9 +210,9 @@ class TaskSampler(Sampler[list[int]]):
     def samples_from(self, start: int, number: int) -> list[int]:
         """``number`` samples of the order of the whole training, from place ``start`` on."""
         places = np.arange(start, start + number)
-        epochs = places // self._size
+        epochs = places // self._epoch_length
         parts = [
-            self._order(epoch)[places[epochs == epoch] % self._size]
+            self._order(epoch)[places[epochs == epoch] % self._epoch_length]
             for epoch in np.unique(epochs).tolist()
         ]
         return [sample for part in parts for sample in part.tolist()]
@@ -223,15 +230,15 @@ class TaskSampler(Sampler[list[int]]):
     def _order(self, epoch: int) -> Ints:
         """The order of the samples in an epoch, shape (size,)."""
         if epoch not in self._order_by_epoch:
-            order = self._shuffled(epoch)
+            order = self._order_alone(epoch)
             # The round in which this epoch begins has so many samples of the epoch before. They
             # move behind the others within the first round's length, so that the round has no
             # sample twice. The end of the order stays, which the next epoch looks at.
             overlap = epoch * self._size % self._samples_per_round
-            rearranges = self._shuffle and self._sampler is None
-            if overlap and rearranges and self._size >= 2 * self._samples_per_round:
+            is_shuffled = self._shuffle and self._sampler is None
+            if overlap and is_shuffled and self._size >= 2 * self._samples_per_round:
                 head = order[: self._samples_per_round]
-                repeated = np.isin(head, self._shuffled(epoch - 1)[-overlap:])
+                repeated = np.isin(head, self._order_alone(epoch - 1)[-overlap:])
                 order[: self._samples_per_round] = np.concatenate([head[~repeated], head[repeated]])
             self._order_by_epoch = {
                 kept_epoch: self._order_by_epoch[kept_epoch]
@@ -241,133 +248,14 @@ class TaskSampler(Sampler[list[int]]):
             self._order_by_epoch[epoch] = order
         return self._order_by_epoch[epoch]
 
-    def _shuffled(self, epoch: int) -> Ints:
+    def _order_alone(self, epoch: int) -> Ints:
+        """The order of an epoch, whatever the order of the epoch before is."""
         if self._sampler is not None:
-            order = self._sampled(epoch)
-            if len(order) != self._size:
-                raise ValueError(
-                    f"the {type(self._sampler).__name__} must give as many samples in each epoch:"
-                    f" {self._size} in the first, and {len(order)} in epoch {epoch}",
-                )
-            return order
+            return sampler_order(self._sampler, epoch, self._epoch_length, self._size, self._key)
         if not self._shuffle:
             return np.arange(self._size)
         numbers = uniforms(derive_keys(self._key, epoch, 0), self._size)[0]
         return np.argsort(numbers, kind="stable")
-
-    def _sampled(self, epoch: int) -> Ints:
-        """What the user's sampler gives in an epoch, the same on every rank."""
-        sampler: Any = self._sampler
-        # torch takes seeds of 63 bits.
-        key = int(derive_keys(self._key, epoch, 0)[0] >> np.uint64(1))
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
-        if isinstance(getattr(sampler, "generator", None), torch.Generator):
-            sampler.generator.manual_seed(key)
-        with generators_preserved():
-            seed_generators(key)
-            order = np.asarray(list(sampler))
-        is_order = order.ndim == 1 and len(order) and np.issubdtype(order.dtype, np.integer)
-        if not is_order or order.min() < 0 or order.max() >= self._dataset_size:
-            raise ValueError(
-                f"sampler must give numbers of samples, from 0 to {self._dataset_size - 1}, not"
-                f" {short(order)}",
-            )
-        return order.astype(np.int64)
-
-
-def batches(
-    loader: Any,
-    share: _TaskRange,
-    iterators: MutableMapping[Any, Any],
-) -> Iterator[tuple[Any, BatchCost]]:
-    """The batches of a loader, with the work in each.
-
-    Args:
-        loader: The loader.
-        share: The share of the round that is open.
-        iterators: The iterators of loaders without a ``TaskSampler``, which go on in the next
-            round, and what ``load_ahead`` has begun.
-
-    Raises:
-        ValueError: As ``Share.take`` does.
-    """
-    sampler = sampler_of(loader)
-    if sampler is None:
-        return ((batch, BatchCost(1, 1.0)) for batch in _endless(loader, share, iterators))
-    sampler.batch_costs = []
-    loaded = iterators.pop(loader, None)
-    # Batches that were loaded ahead are used only if they are exactly what is needed now.
-    if isinstance(loaded, _LoadedBatches) and loaded.place == _place(sampler, share):
-        share.orders.append(sampler.checksum)
-        sampler.batch_costs = loaded.batch_costs
-        return _with_costs(loader, sampler, loaded.batches)
-    return _with_costs(loader, sampler, iter(loader))
-
-
-def _with_costs(
-    loader: Any,
-    sampler: TaskSampler,
-    iterator: Iterator[Any],
-) -> Iterator[tuple[Any, BatchCost]]:
-    for number, batch in enumerate(iterator):
-        if len(sampler.batch_costs) <= number:
-            break
-        yield batch, sampler.batch_costs[number]
-    raise _unsupported_loader(loader)
-
-
-class _Place(NamedTuple):
-    """What the batches of a share follow from."""
-
-    start: int
-    """The place in the order where its samples begin."""
-    samples: int
-    """The number of its samples."""
-    tasks_per_pass: int
-
-
-def _place(sampler: TaskSampler, share: _TaskRange) -> _Place:
-    return _Place(*sampler.place(share), sampler.tasks_per_pass)
-
-
-class _LoadedBatches(NamedTuple):
-    """Batches that worker processes have begun to load for a round to come."""
-
-    place: _Place
-    batches: Iterator[Any]
-    batch_costs: list[BatchCost]
-    """The work in each batch."""
-
-
-def load_ahead(
-    loaders: list[Any],
-    iterators: MutableMapping[Any, Any],
-    next_tasks: Callable[[], tuple[int, int]],
-) -> None:
-    """Let the worker processes of loaders begin to load the next round.
-
-    Loaders without such processes do not load before they are asked.
-
-    Args:
-        loaders: The loaders of the last round.
-        iterators: Where the batches are kept; see ``batches``.
-        next_tasks: Gives the number of tasks of this rank in the next round, and the number of the
-            first task.
-    """
-    for loader in loaders:
-        if type(loader) is DataLoader and loader.num_workers and loader.persistent_workers:
-            sampler = sampler_of(loader)
-            if sampler is not None and loader not in iterators:
-                tasks, first = next_tasks()
-                share = _NextShare(tasks, first)
-                sampler.next_share = share
-                iterators[loader] = _LoadedBatches(
-                    _place(sampler, share),
-                    iter(loader),
-                    sampler.batch_costs,
-                )
-                sampler.next_share = None
 
 
 def sampler_of(loader: Any) -> TaskSampler | None:
@@ -387,41 +275,12 @@ def sampler_of(loader: Any) -> TaskSampler | None:
         user_loader = getattr(loader, "base_dataloader", loader)
         splits = any(getattr(wrapper, "split_batches", False) for wrapper in wrappers)
         if not isinstance(user_loader, DataLoader) or splits:
-            raise _unsupported_loader(loader)
+            raise unsupported_loader(loader)
         # A DataLoader refuses an assignment to its sampler.
         vars(user_loader).update(batch_sampler=sampler, _iterator=None)
     if isinstance(sampler, TaskSampler):
         return sampler
     return None
-
-
-def _endless(
-    loader: Any,
-    share: _TaskRange,
-    iterators: MutableMapping[Any, Iterator[Any]],
-) -> Iterator[Any]:
-    """Yield the batches of a loader without a ``TaskSampler``, again and again.
-
-    They begin where the last round stopped.
-    """
-    order_count = len(share.orders)
-    at_start = False
-    while True:
-        if loader not in iterators:
-            iterators[loader] = iter(loader)
-            at_start = True
-        batch = next(iterators[loader], _END_OF_BATCHES)
-        # A ``TaskSampler`` somewhere inside of the loader was asked for samples.
-        if len(share.orders) > order_count:
-            del iterators[loader]
-            raise _unsupported_loader(loader)
-        if batch is not _END_OF_BATCHES:
-            at_start = False
-            yield batch
-            continue
-        del iterators[loader]
-        if at_start:
-            raise ValueError(f"the {type(loader).__name__} has no batches")
 
 
 def _outer_sampler(loader: Any) -> Any:
@@ -432,7 +291,39 @@ def _outer_sampler(loader: Any) -> Any:
     return sampler
 
 
-def _unsupported_loader(loader: Any) -> ValueError:
+def check_loader(loader: Any) -> None:
+    """Raise ``ValueError`` for a loader without a ``TaskSampler`` that cannot give tasks.
+
+    It is one that gives single samples since its ``TaskSampler`` was replaced, one that waits for
+    the other ranks, or no loader.
+    """
+    name = type(loader).__name__
+    sampler = getattr(loader, "sampler", None)
+    if isinstance(sampler, DistributedSampler) and getattr(loader, "batch_size", 1) is None:
+        raise ValueError(
+            f"the {name} gives single samples, since a DistributedSampler came in the place of its"
+            " TaskSampler, as in prepare_data_loader of Ray Train: give prepare_data_loader(loader,"
+            " add_dist_sampler=False)",
+        )
+    if any(kind.__module__.startswith("accelerate.") for kind in type(loader).__mro__):
+        raise ValueError(
+            f"the {name} of accelerate splits batches by rank and waits for the other ranks, which"
+            " take other numbers of them: give the loader that accelerator.prepare was given, with"
+            " batch_sampler=TaskSampler(allocator, dataset), or TaskStream(allocator, loader)",
+        )
+    try:
+        hash(loader)
+        weakref.ref(loader)
+    except TypeError:
+        raise ValueError(
+            f"batches come from a DataLoader or another object that is iterated again and again,"
+            f" not from {short(loader)}: batches in a list are DataLoader(batches,"
+            " batch_size=None)",
+        ) from None
+
+
+def unsupported_loader(loader: Any) -> ValueError:
+    """The error for a loader that does not give the batches of its ``TaskSampler``."""
     sampler = _outer_sampler(loader)
     if sampler is None or isinstance(sampler, TaskSampler):
         sampler_text = ""
@@ -465,7 +356,7 @@ def _size_of(dataset: Any) -> int:
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
         raise ValueError(  # noqa: TRY004
             f"TaskSampler finds samples by their numbers, and a {type(dataset).__name__} gives them"
-            " in an order of its own, or does not know how many it has: leave TaskSampler out, and"
-            " each batch of the loader is a task",
+            " in an order of its own, or does not know how many it has: give share.take, or the"
+            " trainer, TaskStream(allocator, loader) around a loader without TaskSampler",
         )
     return len(dataset)

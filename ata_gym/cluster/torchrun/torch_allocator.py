@@ -4,20 +4,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import isfinite
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.cluster.torchrun.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
+from ata_gym.cluster.torchrun.loaders import load_ahead
 from ata_gym.cluster.torchrun.plans import Plans
 from ata_gym.cluster.torchrun.quorum import QuorumRanks
-from ata_gym.cluster.torchrun.ranks import Fault, GroupRanks, RankPart, Ranks
+from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
+from ata_gym.cluster.torchrun.replicas import Replica, alone, ranks_and_replica
 from ata_gym.cluster.torchrun.share import Share
-from ata_gym.cluster.torchrun.task_sampler import load_ahead
 from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
 from ata_gym.models.seeds import seeded
@@ -46,7 +48,7 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 10 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 12 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
     has the running statistics of batch norm of its own samples, and after it their means. The next
@@ -60,7 +62,16 @@ class TorchAllocator:
             of the loader.
         policy: The name of a policy of ``ata_gym/TaskAllocation-v0``; hyperparameters may follow
             it.
-        group: The process group of the data-parallel ranks; None is the default group.
+        group: The process group of the data-parallel ranks, each of which is a worker and has the
+            whole model; None is the default group.
+        mesh: In place of ``group``, where several ranks hold a replica of the model together, as in
+            tensor, sequence and pipeline parallelism: the data-parallel dimension of their
+            ``DeviceMesh``, such as ``mesh["dp"]``. The ranks of the same place in it are a replica,
+            which is one worker with the name of its first rank and the time of its slowest one;
+            they have the same share and the same samples, and gradients are summed over this
+            dimension. In a mesh of several dimensions those whose names begin with "dp" are meant.
+            All ranks of the default group make the allocator. A round has one small all-reduce
+            more, among the ranks of each replica.
         manager: The ``torchft.Manager`` of a replica in place of a group, with
             ``use_async_quorum=False``: replicas may die and come back, and each step that is taken
             has B tasks. A round asks for the quorum and decides whether its step counts, so the
@@ -128,6 +139,7 @@ class TorchAllocator:
         policy: str = "default",
         *,
         group: dist.ProcessGroup | None = None,
+        mesh: DeviceMesh | None = None,
         manager: Any = None,
         name: str | None = None,
         warm_up: int = 1,
@@ -155,7 +167,7 @@ class TorchAllocator:
             **hyperparameters,
             "the version of ata_gym": __version__,
         }
-        self._ranks = self._make_ranks(group, manager, name, configuration)
+        self._ranks, self._replica = self._make_ranks(group, mesh, manager, name, configuration)
         self._waiting = Waiting(self._ranks, non_negative("patience", patience))
         if flag("keyed_noise", keyed_noise):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
@@ -183,22 +195,27 @@ class TorchAllocator:
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
-        self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
+        self._open_loaders = OpenLoaders()
 
     def _make_ranks(
         self,
         group: dist.ProcessGroup | None,
+        mesh: DeviceMesh | None,
         manager: Any,
         name: str | None,
         configuration: Mapping[str, Any],
-    ) -> Ranks:
+    ) -> tuple[Ranks, Replica]:
+        budget = configuration["budget"]
         if manager is None:
-            return GroupRanks(group, name, configuration)
-        if group is not None:
-            raise ValueError("give TorchAllocator a group or a manager, which has its own group")
-        return QuorumRanks(
+            return ranks_and_replica(group, mesh, name, budget, configuration)
+        if group is not None or mesh is not None:
+            raise ValueError(
+                "give TorchAllocator a group, a mesh or a manager, which has its own group"
+            )
+        ranks = QuorumRanks(
             manager, name, configuration, self._load_of_another, self._state_for_another
         )
+        return ranks, alone(ranks, 0, budget)
 
     @property
     def _allocator(self) -> Allocator:
@@ -218,6 +235,11 @@ class TorchAllocator:
     def name(self) -> str:
         """The worker of this rank."""
         return self._ranks.names[self._ranks.rank]
+
+    @property
+    def replica_size(self) -> int:
+        """The number of ranks that hold a replica of the model together; 1 without a mesh."""
+        return self._replica.size
 
     @property
     def share(self) -> Share:
@@ -260,7 +282,7 @@ class TorchAllocator:
             return
         self._had_one_pass = share.had_one_pass
         self._plans.make_next()
-        load_ahead(share.loaders, self._iterators, self._next_tasks)
+        load_ahead(share.loaders, self._open_loaders, self._next_tasks)
 
     @contextmanager
     def _opened(self, model: nn.Module) -> Iterator[Share]:
@@ -269,7 +291,7 @@ class TorchAllocator:
         own_tasks, first_task = self._own_tasks(shares)
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
-            self._gradients = TaskGradients(model, self._ranks, self.budget)
+            self._gradients = TaskGradients(model, self._ranks, self.budget, self._replica.ranks)
         learned: list[tuple[list[Floats], RankPart[Floats]]] = []
         with self._gradients as gradients:
 
@@ -288,7 +310,7 @@ class TorchAllocator:
                 self.budget,
                 watch,
                 gradients,
-                self._iterators,
+                self._open_loaders,
                 reduce,
                 seeds,
             )
@@ -311,18 +333,30 @@ class TorchAllocator:
                 else:
                     gradients.drop()
             finally:
-                # After an error the others wait for the rest of the gradient: they get it with a
-                # fault, so that all ranks begin the round again.
-                if gradients.missed:
-                    with suppress(RuntimeError):
-                        gradients.fault(finite=False)
-                        gradients.sum(0.0, self._ranks.failure(own_tasks, shares))
+                self._end_failed(shares, gradients)
                 self._share = None
 
     def _own_tasks(self, shares: Ints) -> tuple[int, int]:
         """The number of tasks of this rank, and of its first task."""
         rank = self._ranks.rank
         return int(shares[rank]), int(shares[:rank].sum())
+
+    def _end_failed(self, shares: Ints, gradients: TaskGradients) -> None:
+        """Give the other ranks a fault after an error, so that all ranks begin the round again.
+
+        They wait for the rest of the gradient, or may do so as ranks of the same replica. Where the
+        gradient was sent, there is nothing to do.
+        """
+        waits = self.replica_size > 1 and not gradients.is_sent
+        if not (gradients.missed or waits):
+            return
+        part = RankPart(*[0.0] * len(RankPart._fields))._replace(fault=Fault.FAILED)
+        seconds = [0.0] * int(shares[self._ranks.rank])
+        with suppress(RuntimeError):
+            gradients.fault(finite=False)
+            seconds, part = self._replica.combined(self.rounds + 1, seconds, part)
+            gradients.sum(0.0, self._ranks.packed(seconds, part, shares), settle=False)
+            self._replica.tell(None)
 
     def _next_tasks(self) -> tuple[int, int]:
         return self._own_tasks(self._plans.shares())
@@ -400,14 +434,23 @@ class TorchAllocator:
         Returns:
             The task times of each rank, and the parts of all ranks; empty if the sum has failed.
         """
-        packed = self._ranks.packed(
-            share.seconds(), self._rank_part(share, shares, gradients), shares
-        )
-        with self._waiting.in_round(self.rounds + 1):
-            summed = gradients.sum(share.tasks / self.budget, packed)
+        number = self.rounds + 1
+        part = self._rank_part(share, shares, gradients)
+        with self._waiting.in_round(number):
+            replica_seconds, part = self._replica.combined(
+                number,
+                share.seconds(),
+                part,
+                has_loss=share.has_loss,
+                same_losses=not gradients.shards_in_replica,
+            )
+            packed = self._ranks.packed(replica_seconds, part, shares)
+            summed = gradients.sum(share.tasks / self.budget, packed, settle=not part.fault)
         if not self._ranks.failed:
             seconds, parts = self._ranks.unpacked(summed, shares)
-            self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
+            with self._replica.same_error():
+                self._ranks.check(number, parts, gradients.model, shares)
+                self._open_loaders.compare(number, self._ranks.names, parts, share.loaders)
         if self._ranks.failed:
             gradients.drop()
             return []
@@ -428,6 +471,7 @@ class TorchAllocator:
         # In some rounds the state of the policy and the weights of the model are compared, too.
         complete = self._plans.since_change == 0 or self.rounds % self._check_every == 0
         loss = share.loss()
+        first_batch, second_batch = self._open_loaders.next_checksums(share.loaders)
         return RankPart(
             elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
             latency=share.latency(),
@@ -439,6 +483,8 @@ class TorchAllocator:
             weight=share.weight,
             weights=fingerprint(gradients.parameters) if complete else 0.0,
             fault=self._fault(share, loss, gradients),
+            first_batch=first_batch,
+            second_batch=second_batch,
         )
 
     def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:
@@ -472,7 +518,7 @@ class TorchAllocator:
         # The time from here to the end of the reduction is waiting for the slowest rank, and then
         # communication.
         slowest = float(parts.elapsed.max())
-        waited = slowest - float(parts.elapsed[self._ranks.rank])
+        waited = slowest - share.watch.seconds(share.start_mark, share.computed_mark)
         communication = max(
             share.watch.seconds(share.computed_mark, share.reduced_mark) - waited, 0.0
         )

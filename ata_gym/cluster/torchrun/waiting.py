@@ -36,7 +36,7 @@ class Waiting(AbstractContextManager["Waiting"]):
         self._wait_start: float | None = None
         self._round = 0
         self._named = False
-        if ranks.elastic or ranks.size > 1:
+        if ranks.wait:
             Thread(target=_watch, args=(ref(self),), daemon=True, name="ata_gym waiting").start()
 
     def in_round(self, number: int) -> "Waiting":

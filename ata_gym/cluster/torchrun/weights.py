@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ata_gym.cluster.torchrun.dtensors import local_part
+
 _SAMPLE_LENGTH = 8
 """The number of elements along each dimension of a parameter that are compared."""
 
@@ -98,8 +100,10 @@ parameter."""
 
 
 def _sample(parameter: Tensor) -> Tensor:
-    """Some elements of a parameter as real numbers, in one dimension."""
-    elements = parameter.detach()[(slice(_SAMPLE_LENGTH),) * parameter.ndim].flatten()
+    """A copy of some elements of a parameter as real numbers, in one dimension."""
+    elements = local_part(parameter.detach())[(slice(_SAMPLE_LENGTH),) * parameter.ndim].flatten()
+    # ``fully_shard`` could not free memory that an array of numpy has looked at.
+    elements = elements.clone()
     if elements.is_complex():
         return torch.view_as_real(elements).flatten()
     return elements

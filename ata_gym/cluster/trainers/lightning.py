@@ -6,11 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, rounds_of, with_group
+from ata_gym.cluster.trainers.rounds import (
+    RoundBatch,
+    begin_scaling,
+    for_trainer,
+    rounds_of,
+    tasks_of,
+)
 from ata_gym.utils.extras import require
 
 require("lightning.pytorch", extra="integrations", purpose="TaskStrategy")
@@ -47,25 +51,27 @@ class TaskStrategy(DDPStrategy):
     """A strategy in which each batch of Lightning is a round of B tasks over all ranks.
 
     It needs torchrun, and automatic optimisation. The training loader has a ``TaskSampler`` as its
-    ``batch_sampler``. For each of its batches ``training_step`` of the module is called as ever,
-    and gives the mean loss over the batch, or None for a task without gradient, which counts as one
-    of the B tasks. A rank may have several batches in a round, or none, so log what it computes
-    without ``sync_dist``. Hooks around a batch get the numbers of the round's tasks; hooks of the
-    transfer to the device get the batches. ``accumulate_grad_batches`` adds up rounds; clipping,
-    schedulers, precision plugins and checkpoints are Lightning's, and the state of the allocator is
-    part of its checkpoints. The loss that Lightning sees is the mean over all tasks. In validation
-    each rank has all samples. Where an epoch ends early, or samples are left over, the next epoch
-    begins with the samples that follow.
+    ``batch_sampler``, or is a ``TaskStream``. For each of its batches ``training_step`` of the
+    module is called as ever, and gives the mean loss over the batch, or None for a task without
+    gradient, which counts as one of the B tasks. A rank may have several batches in a round, or
+    none, so log what it computes without ``sync_dist``. Hooks around a batch get the numbers of the
+    round's tasks; hooks of the transfer to the device get the batches. ``accumulate_grad_batches``
+    adds up rounds; clipping, schedulers, precision plugins and checkpoints are Lightning's, and the
+    state of the allocator is part of its checkpoints. The loss that Lightning sees is the mean over
+    all tasks. In validation each rank has all samples. Where an epoch ends early, or samples are
+    left over, the next epoch begins with the samples that follow.
 
     Args:
         allocator: Its process group is the default group, which the script has started.
         options: The options of ``DDPStrategy``.
 
     Raises:
-        ValueError: For an option that rounds have no use for; in ``fit``, for a part of the module
-            or of the trainer that they have no use for, and for training loaders other than one
-            with a ``TaskSampler``.
-        RuntimeError: In ``fit``, for an optimiser that calls its closure again in a step.
+        ValueError: For an option that rounds have no use for, and for an allocator whose replicas
+            have several ranks; in ``fit``, for a part of the module or of the trainer that rounds
+            have no use for, and for training loaders other than one with a ``TaskSampler``, or a
+            ``TaskStream``.
+        RuntimeError: In ``fit``, for an optimiser that calls its closure again in a step, and for
+            what waits for other ranks in ``training_step``.
     """
 
     def __init__(self, allocator: TorchAllocator, **options: Any) -> None:
@@ -78,8 +84,8 @@ class TaskStrategy(DDPStrategy):
                 " already; leave it out, and start the script with torchrun",
             )
         super().__init__(**options)
-        self.allocator = with_group(allocator, "TaskStrategy")
-        self._tasks: DataLoader[Any] | None = None
+        self.allocator = for_trainer(allocator, "TaskStrategy")
+        self._tasks: object = None
         self._gradients: list[Tensor | None] = []
         self._in_round = False
 
@@ -96,8 +102,8 @@ class TaskStrategy(DDPStrategy):
         super().setup(trainer)
 
     def process_dataloader(self, dataloader: object) -> object:
-        """The rounds of a loader with a ``TaskSampler``; any other loader as Lightning takes it."""
-        if not isinstance(dataloader, DataLoader) or sampler_of(dataloader) is None:
+        """The rounds of a loader of tasks; any other loader as Lightning takes it."""
+        if tasks_of(dataloader) is None:
             return super().process_dataloader(dataloader)
         self._tasks = dataloader
         return rounds_of(dataloader, self.allocator.budget)
@@ -304,5 +310,5 @@ def _check_round(batch: Any) -> None:
         )
     raise ValueError(
         "TaskStrategy needs a training loader with batch_sampler=TaskSampler(allocator, dataset),"
-        " and a dataset with __getitem__ and __len__",
+        " or TaskStream(allocator, loader) in its place",
     )

@@ -1,13 +1,16 @@
 """What a trainer gets in place of single tasks: a loader of rounds, and a scaler that can step."""
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.amp import GradScaler
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-from ata_gym.cluster.torchrun.task_sampler import sampler_of
+from ata_gym.cluster.torchrun.task_sampler import TaskSampler, sampler_of
+from ata_gym.cluster.torchrun.task_stream import TaskStream
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 
 
@@ -19,22 +22,45 @@ class RoundBatch(dict[str, Tensor]):
     """
 
 
-def rounds_of(loader: DataLoader[Any], budget: int) -> DataLoader[Any]:
+class _EndlessRounds(IterableDataset[int]):
+    """The numbers of the rounds of an epoch whose length is not known."""
+
+    def __iter__(self) -> Iterator[int]:
+        return count()
+
+
+def rounds_of(loader: Any, budget: int) -> DataLoader[Any]:
     """A loader with a ``RoundBatch`` for each whole round in an epoch of tasks, and at least one.
 
+    Where the length of a stream is not known, it has no end.
+
     Args:
-        loader: A loader with a ``TaskSampler``.
+        loader: A loader with a ``TaskSampler``, or a ``TaskStream``.
         budget: The number B of tasks of a round.
 
     Raises:
-        ValueError: For a loader without a ``TaskSampler``.
+        ValueError: For another loader.
     """
-    sampler = sampler_of(loader)
-    if sampler is None:
-        raise ValueError("the training loader needs batch_sampler=TaskSampler(allocator, dataset)")
+    tasks = tasks_of(loader)
+    if tasks is None:
+        raise ValueError(
+            "the training loader needs batch_sampler=TaskSampler(allocator, dataset), or is"
+            " TaskStream(allocator, loader)",
+        )
     batch = RoundBatch(task=torch.arange(budget))
-    rounds: Any = range(max(sampler.rounds, 1))
+    rounds: Any
+    if tasks.rounds is None:
+        rounds = _EndlessRounds()
+    else:
+        rounds = range(max(tasks.rounds, 1))
     return DataLoader(rounds, batch_size=1, collate_fn=lambda _: batch)
+
+
+def tasks_of(loader: Any) -> TaskSampler | TaskStream | None:
+    """What shares the tasks of a loader out; None if nothing does."""
+    if isinstance(loader, TaskStream):
+        return loader
+    return sampler_of(loader)
 
 
 def begin_scaling(scaler: GradScaler | None, device: torch.device) -> None:
@@ -50,19 +76,25 @@ def begin_scaling(scaler: GradScaler | None, device: torch.device) -> None:
         scaler.scale(torch.zeros((), device=device))
 
 
-def with_group(allocator: TorchAllocator, trainer: str) -> TorchAllocator:
-    """The allocator of a trainer, all of whose steps count.
+def for_trainer(allocator: TorchAllocator, trainer: str) -> TorchAllocator:
+    """The allocator of a trainer in which each rank has the whole model and each step counts.
 
     Args:
         allocator: The allocator.
         trainer: The name of the trainer's class.
 
     Raises:
-        ValueError: For an allocator with a manager.
+        ValueError: For an allocator with a manager, and with replicas of several ranks.
     """
     if allocator.elastic:
         raise ValueError(
             f"{trainer} steps after each round, and a round with a manager may not count: play the"
             " rounds in a loop of your own, which steps if share.committed",
+        )
+    if allocator.replica_size > 1:
+        raise ValueError(
+            f"{trainer} gives each rank the whole model, and TorchAllocator(mesh=...) has replicas"
+            f" of {allocator.replica_size} ranks: train in a loop of your own over"
+            " allocator.round(model)",
         )
     return allocator

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
+from ata_gym.cluster.torchrun.task_stream import TaskStream
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, rounds_of, with_group
+from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, for_trainer, rounds_of
 from ata_gym.utils.extras import require
 from ata_gym.utils.files.atomic import write_whole
 from ata_gym.utils.files.json_files import read_object
@@ -26,6 +27,15 @@ from transformers import Trainer  # noqa: E402
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint  # noqa: E402
 
 _STATE_FILE = "allocator.json"
+_LOADING = (
+    "collate_fn",
+    "num_workers",
+    "pin_memory",
+    "prefetch_factor",
+    "multiprocessing_context",
+    "worker_init_fn",
+)
+"""What the loader of tasks takes over from the loader of ``Trainer``."""
 
 
 class TaskTrainer(Trainer):  # type: ignore[misc]
@@ -49,9 +59,10 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         keywords: The keyword arguments of ``Trainer``.
 
     Raises:
-        ValueError: For a training set whose samples have no numbers, for an option of
-            ``TrainingArguments`` that shares have no use for, for ``weight_of`` with a model whose
-            loss cannot be a sum, and for a checkpoint without a state of the allocator.
+        ValueError: For an option of ``TrainingArguments`` that shares have no use for, for
+            ``tasks_per_pass`` with an ``IterableDataset``, for ``weight_of`` with a model whose
+            loss cannot be a sum, for a checkpoint without a state of the allocator, and for an
+            allocator whose replicas have several ranks.
     """
 
     def __init__(
@@ -70,10 +81,15 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
                 "weight_of needs a model whose forward takes num_items_in_batch in its **kwargs, as"
                 " language models of transformers do, or a compute_loss_func",
             )
-        self.allocator = with_group(allocator, "TaskTrainer")
+        if tasks_per_pass != 1 and isinstance(self.train_dataset, IterableDataset):
+            raise ValueError(
+                "tasks_per_pass must be 1 for an IterableDataset, each of whose batches is a task:"
+                " give a larger per_device_train_batch_size, and a smaller budget",
+            )
+        self.allocator = for_trainer(allocator, "TaskTrainer")
         self._tasks_per_pass = tasks_per_pass
         self._weight_of = weight_of
-        self._tasks: DataLoader[Any] | None = None
+        self._tasks: DataLoader[Any] | TaskStream | None = None
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The rounds of an epoch; tasks are loaded as ``Trainer`` would load batches."""
@@ -82,6 +98,11 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
             seed = self.args.seed
         else:
             seed = self.args.data_seed
+        options = {name: getattr(loader, name) for name in _LOADING}
+        if isinstance(self.train_dataset, IterableDataset):
+            stream = DataLoader(self.train_dataset, self._train_batch_size, **options)
+            self._tasks = TaskStream(self.allocator, stream, seed=seed)
+            return rounds_of(self._tasks, self.allocator.budget)
         sampler = TaskSampler(
             self.allocator,
             loader.dataset,
@@ -93,13 +114,8 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         self._tasks = DataLoader(
             loader.dataset,
             batch_sampler=sampler,
-            collate_fn=loader.collate_fn,
-            num_workers=loader.num_workers,
-            pin_memory=loader.pin_memory,
-            prefetch_factor=loader.prefetch_factor,
-            multiprocessing_context=loader.multiprocessing_context,
-            worker_init_fn=loader.worker_init_fn,
             persistent_workers=loader.num_workers > 0,
+            **options,
         )
         return rounds_of(self._tasks, self.allocator.budget)
 
@@ -192,8 +208,11 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
 
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """The samples of a loader; for the rounds of an epoch, the samples of the training set."""
-        if isinstance(dataloader.dataset, range) and self._tasks is not None:
-            dataloader = self._tasks
+        if isinstance(dataloader.dataset, range):
+            if isinstance(self._tasks, TaskStream):
+                return len(self._tasks.loader) * self._train_batch_size
+            if self._tasks is not None:
+                dataloader = self._tasks
         return int(super().num_examples(dataloader))
 
     def floating_point_ops(self, inputs: Any) -> int:

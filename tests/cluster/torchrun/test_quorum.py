@@ -143,7 +143,7 @@ def test_what_a_round_cannot_respect_is_refused_by_name(address):
             "ValueError: a replica of 2 processes is not supported",
             "give Manager(replica_id=...) or TorchAllocator(name=...)",
             "ValueError: the Manager has a TorchAllocator already",
-            "ValueError: give TorchAllocator a group or a manager",
+            "ValueError: give TorchAllocator a group, a mesh or a manager",
             "give Manager(load_state_dict=..., state_dict=...) of the model and the optimizer",
             "so give the plain optimizer, and step if share.committed",
             "step after the block of the round, if share.committed",

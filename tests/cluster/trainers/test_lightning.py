@@ -23,7 +23,7 @@ from torch.utils.data import (  # noqa: E402
     TensorDataset,
 )
 
-from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from ata_gym.cluster import TaskSampler, TaskStream, TorchAllocator  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 
 # Lightning calls what torch has deprecated, and warns of samplers and worker processes.
@@ -525,6 +525,10 @@ def test_a_loader_without_a_task_sampler_is_refused():
     assert allocator.rounds == 0
     fit(module_of(), tasks(allocator, data), allocator)
     assert allocator.rounds == 4
+    module = module_of()
+    allocator = allocator_of(2)
+    fit(module, TaskStream(allocator, DataLoader(Stream(), batch_size=1)), allocator)
+    assert module.samples == list(range(8))
 
 
 @pytest.mark.usefixtures("quick")

@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
-from torch.utils.data import DataLoader, Dataset  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 
-from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
+from ata_gym.cluster import TaskSampler, TaskStream, TorchAllocator  # noqa: E402
 from ata_gym.cluster.trainers.rounds import begin_scaling  # noqa: E402
 from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
 from tests.cluster.torchrun.test_example import run_script  # noqa: E402
@@ -46,6 +46,12 @@ class Digits(Dataset):
 
     def __getitem__(self, number):
         return {"x": self.x[number], "labels": self.labels[number]}
+
+
+class DigitStream(IterableDataset):
+    def __iter__(self):
+        digits = Digits()
+        yield from (digits[number] for number in range(len(digits)))
 
 
 class TrainerNet(nn.Module):
@@ -87,7 +93,7 @@ def tell(folder, allocator, model, losses=()):
     )
 
 
-def with_transformers(folder, weigh, resume=None):
+def with_transformers(folder, weigh, resume=None, stream=False):
     import transformers
 
     from ata_gym.cluster import TaskTrainer
@@ -110,6 +116,7 @@ def with_transformers(folder, weigh, resume=None):
         ddp_backend="gloo",
         save_strategy="steps",
         optim="adamw_torch",
+        dataloader_num_workers=int(stream),
     )
     allocator = allocator_of()
     model = TrainerNet()
@@ -120,7 +127,7 @@ def with_transformers(folder, weigh, resume=None):
     trainer = TaskTrainer(
         model,
         args,
-        train_dataset=Digits(),
+        train_dataset=DigitStream() if stream else Digits(),
         allocator=allocator,
         weight_of=weight,
     )
@@ -133,7 +140,7 @@ def with_transformers(folder, weigh, resume=None):
     )
 
 
-def with_lightning(folder, scale, resume=None):
+def with_lightning(folder, scale, resume=None, stream=False):
     import lightning.pytorch as pl
     from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.plugins import MixedPrecision
@@ -158,7 +165,11 @@ def with_lightning(folder, scale, resume=None):
     allocator = allocator_of()
     module = Module()
     data = Digits()
-    loader = DataLoader(data, batch_sampler=TaskSampler(allocator, data, samples=SAMPLES, seed=3))
+    if stream:
+        loader = TaskStream(allocator, DataLoader(DigitStream(), SAMPLES))
+    else:
+        sampler = TaskSampler(allocator, data, samples=SAMPLES, seed=3)
+        loader = DataLoader(data, batch_sampler=sampler)
     off = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
     kept = ModelCheckpoint(folder / "pl", filename="{step}", every_n_train_steps=2, save_top_k=-1)
     if scale:  # the model has float64, which autocast leaves as it is
@@ -184,7 +195,7 @@ def play(work, folder, size, *arguments):
     return [np.load(folder / f"rank-{rank}.npz") for rank in range(size)]
 
 
-def alone(weigh):
+def alone(weigh, stream=False):
     model = TrainerNet()
     data = Digits()
     optimizer = torch.optim.AdamW(
@@ -199,7 +210,10 @@ def alone(weigh):
         losses.append(0.0)
         for part in range(ACCUMULATED):
             start = (step * ACCUMULATED + part) * BUDGET * SAMPLES
-            samples = order.samples_from(start, BUDGET * SAMPLES)
+            if stream:
+                samples = [place % len(data) for place in range(start, start + BUDGET * SAMPLES)]
+            else:
+                samples = order.samples_from(start, BUDGET * SAMPLES)
             tasks = [data[samples[at : at + SAMPLES]] for at in range(0, len(samples), SAMPLES)]
             if weigh:
                 loss = sum(model(**task, num_items_in_batch=1)["loss"] for task in tasks) / sum(
@@ -253,6 +267,35 @@ def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_ot
     )
 
 
+def test_trainers_share_a_stream_out_and_go_on_from_a_checkpoint_with_other_ranks(tmp_path):
+    pytest.importorskip("transformers")
+    expected, _ = alone(False, stream=True)
+    assert_alike(play(with_transformers, tmp_path, 2, None, None, True), expected)
+    checkpoint = str(tmp_path / "hf" / "checkpoint-4")
+    assert_alike(play(with_transformers, tmp_path, 3, None, checkpoint, True), expected)
+    pytest.importorskip("lightning")
+    expected, _ = alone(None, stream=True)
+    assert_alike(play(with_lightning, tmp_path, 2, False, None, True), expected)
+
+
+def test_a_stream_has_one_task_in_a_pass():
+    transformers = pytest.importorskip("transformers")
+    from ata_gym.cluster import TaskTrainer
+
+    arguments = transformers.TrainingArguments(use_cpu=True, report_to=[], max_steps=1)
+    allocator = SimpleNamespace(budget=BUDGET, rounds=0)
+    options = {"train_dataset": DigitStream(), "allocator": allocator}
+    with pytest.raises(ValueError, match="tasks_per_pass must be 1 for an IterableDataset"):
+        TaskTrainer(TrainerNet(), arguments, tasks_per_pass=None, **options)
+    arguments.per_device_train_batch_size = 3
+    trainer = TaskTrainer(TrainerNet(), arguments, **options)
+    assert next(iter(trainer.get_train_dataloader()))["task"].tolist() == list(range(BUDGET))
+    share = SimpleNamespace(tasks=1, first=2, done=0, orders=[])
+    allocator.share = share
+    (batch,) = trainer._tasks
+    assert torch.equal(batch["x"], Digits().x[6:9])
+
+
 def test_a_scaler_steps_on_a_rank_that_had_no_tasks():
     weight = nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -304,9 +347,9 @@ def test_an_allocator_with_a_manager_is_refused_since_a_trainer_steps_after_each
     from types import SimpleNamespace
 
     from ata_gym.cluster import TaskStrategy
-    from ata_gym.cluster.trainers.rounds import with_group
+    from ata_gym.cluster.trainers.rounds import for_trainer
 
     elastic = SimpleNamespace(elastic=True)
-    for make in (TaskStrategy, lambda allocator: with_group(allocator, "TaskTrainer")):
+    for make in (TaskStrategy, lambda allocator: for_trainer(allocator, "TaskTrainer")):
         with pytest.raises(ValueError, match=r"a loop of your own, which steps if share.committed"):
             make(elastic)

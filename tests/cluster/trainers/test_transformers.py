@@ -726,9 +726,7 @@ def orders(folder):
         "weighted": {"kind": with_sampler(chosen)},
         "seeded": {
             "kind": with_sampler(
-                WeightedRandomSampler(
-                    [1.0] * 12, 12, generator=torch.Generator().manual_seed(dist.get_rank())
-                ),
+                WeightedRandomSampler([1.0] * 12, 12, generator=torch.Generator().manual_seed(5)),
             ),
         },
         "with replacement": {"kind": with_sampler(again)},

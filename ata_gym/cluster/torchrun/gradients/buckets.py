@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ata_gym.cluster.torchrun.dtensors import alike, is_dtensor, local_part
 from ata_gym.cluster.torchrun.ranks import Ranks
 
 _SIZE = 25 * 2**20
@@ -61,6 +62,14 @@ def gradient_dtype(parameter: Tensor) -> torch.dtype:
     return getattr(parameter, "grad_dtype", None) or parameter.dtype
 
 
+def gradient_forms(parameters: Sequence[Tensor]) -> list[Form]:
+    """The forms of the gradients of parameters, or of the parts of them that this rank has."""
+    return [
+        Form.from_tensor(local_part(parameter), gradient_dtype(parameter))
+        for parameter in parameters
+    ]
+
+
 def _copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     for target, source in zip(targets, sources, strict=True):
         target.copy_(source)
@@ -85,6 +94,8 @@ class _Bucket:
         self.gradients = gradients
         self.holds_extras = holds_extras
         """Whether it also holds extras, which are known only after the last backward pass."""
+        self.partial: list[int] = []
+        """The places whose gradients are sums over the ranks of a mesh that were not taken yet."""
         self.missing: set[int] = set()
         """The places that the pass has not reached yet."""
         self.norm: Tensor | None = None
@@ -118,7 +129,7 @@ class Buckets:
         self.parameters = list(parameters)
         self.extras = list(extras)
         self._ranks = ranks
-        forms = [Form.from_tensor(parameter, gradient_dtype(parameter)) for parameter in parameters]
+        forms = gradient_forms(parameters)
         self.forms = [*forms, *extras]
         """The forms of all tensors: the parameters' places come first, then the extras'."""
         count = len(forms)
@@ -155,6 +166,9 @@ class Buckets:
             self._bucket_by_place |= dict.fromkeys(parameter_places, self.buckets[-1])
         self.gradients = [views[place] for place in range(count)]
         """The views of the buckets that hold the gradients of the parameters."""
+        # The gradients that parameters have while the buckets hold them: the views, or DTensors of
+        # them.
+        self._held: list[Tensor] = list(self.gradients)
         self.sums = [views[place] for place in range(count, len(views))]
         """The views of the buckets that hold the other tensors."""
         # The parameters outlive this object, which their hooks must not keep alive.
@@ -183,6 +197,7 @@ class Buckets:
         self._open = True
         for bucket in self.buckets:
             bucket.missing = set(bucket.places)
+            bucket.partial = []
             bucket.norm = None
             bucket.work = None
 
@@ -200,6 +215,10 @@ class Buckets:
     def complete(self) -> list[Tensor]:
         """Fill all buckets, and return the norms of their gradients on this rank."""
         for bucket in self.buckets[self.sent :]:
+            for place in bucket.places:
+                # Some schedules of pipelines set gradients themselves, which no hook notices.
+                if self.parameters[place].grad is not None:
+                    self.reached[place] = True
             self._fill(bucket)
             self._measure(bucket)
         return [bucket.norm for bucket in self.buckets if bucket.norm is not None]
@@ -219,8 +238,15 @@ class Buckets:
             None,
         )
 
-    def sum(self, extras: Sequence[Tensor]) -> None:
-        """Send the remaining buckets, with the extras, and wait until the views hold the sums."""
+    def sum(self, extras: Sequence[Tensor], *, settle: bool) -> None:
+        """Send the remaining buckets, with the extras, and wait until the views hold the sums.
+
+        Args:
+            extras: The tensors that are summed with the gradients.
+            settle: Whether the gradients count, so that the ranks of a mesh take the sums over it.
+        """
+        if settle:
+            self._settle()
         for view, tensor in zip(self.sums, extras, strict=True):
             view.copy_(tensor)
         while self.sent < len(self.buckets):
@@ -254,6 +280,7 @@ class Buckets:
             self._last_pass
             and not (next_bucket := self.buckets[self.sent]).missing
             and not next_bucket.holds_extras
+            and not next_bucket.partial
         ):
             self._measure(next_bucket)
             self._send()
@@ -262,26 +289,48 @@ class Buckets:
     def _fill(self, bucket: _Bucket) -> None:
         """Copy into a bucket the gradients that lie elsewhere, and let parameters have views."""
         outside = [
-            (self.gradients[place], parameter)
+            (self.gradients[place], place)
             for place in bucket.places
-            if (parameter := self.parameters[place]).grad is not self.gradients[place]
+            if self.parameters[place].grad is not self._held[place]
         ]
-        dense = [
-            (view, parameter.grad)
-            for view, parameter in outside
-            if parameter.grad is not None and parameter.grad.layout is torch.strided
-        ]
+        dense: list[tuple[Tensor, Tensor]] = []
+        for view, place in outside:
+            gradient = self.parameters[place].grad
+            if gradient is None:
+                view.zero_()
+                continue
+            part = local_part(gradient)
+            if part.layout is torch.strided:
+                dense.append((view, part))
+            else:
+                view.copy_(part.to_dense())
         if dense:
-            _copy_all([view for view, _ in dense], [gradient for _, gradient in dense])
-        if len(dense) < len(outside):
-            for view, parameter in outside:
-                if parameter.grad is None:
-                    view.zero_()
-                elif parameter.grad.layout is not torch.strided:
-                    view.copy_(parameter.grad.to_dense())
+            _copy_all([view for view, _ in dense], [part for _, part in dense])
         # Later passes add to the gradient in the bucket.
-        for view, parameter in outside:
-            parameter.grad = view
+        for view, place in outside:
+            self._hold(bucket, view, place)
+
+    def _hold(self, bucket: _Bucket, view: Tensor, place: int) -> None:
+        """Let a parameter have its view as its gradient."""
+        parameter: Any = self.parameters[place]
+        gradient: Any = parameter.grad
+        placements = None
+        if is_dtensor(gradient) and gradient.placements != parameter.placements:
+            # Such is the gradient of a norm under sequence parallelism: its parts add up locally.
+            placements = gradient.placements
+            bucket.partial.append(place)
+        self._held[place] = alike(view, parameter, placements)
+        parameter.grad = self._held[place]
+
+    @torch.no_grad()
+    def _settle(self) -> None:
+        """Give the views the gradients as the parameters are distributed."""
+        for bucket in self.buckets[self.sent :]:
+            for place in bucket.partial:
+                parameter: Any = self.parameters[place]
+                gradient: Any = self._held[place]
+                settled = gradient.redistribute(placements=parameter.placements)
+                self.gradients[place].copy_(local_part(settled))
 
     @staticmethod
     @torch.no_grad()

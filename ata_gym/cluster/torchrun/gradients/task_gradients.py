@@ -1,9 +1,8 @@
 """The mean gradient of a round's tasks: a sum over the ranks of their parts."""
 
 import operator
-import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -11,7 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ata_gym.cluster.torchrun.gradients.buckets import Buckets, Form, gradient_dtype
+from ata_gym.cluster.torchrun.dtensors import (
+    is_dtensor,
+    is_instance,
+    local_part,
+    ranks_of,
+    sharded_as,
+)
+from ata_gym.cluster.torchrun.gradients.buckets import (
+    Buckets,
+    Form,
+    gradient_dtype,
+    gradient_forms,
+)
 from ata_gym.cluster.torchrun.ranks import Fault, Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.models.model import trained_weights
@@ -29,34 +40,44 @@ class TaskGradients:
     A context that ends without ``keep``, or with an error, leaves the gradients and running
     statistics of before. A parameter that no task of any rank reached has no gradient. The running
     statistics of batch norm become the means over ranks, weighted by their tasks. The parameters of
-    a model with ``fully_shard`` are whole during the round. The gradients are views of memory that
-    the next round uses again, so they are valid until then.
+    a model with ``fully_shard`` are whole during the round, unless it has cut them among the ranks
+    of one replica, where it communicates as ever. Of a ``DTensor`` the part of this rank is summed.
+    The gradients are views of memory that the next round uses again, so they are valid until then.
 
     Args:
         model: The model.
         ranks: The ranks that compute the tasks.
         budget: The number B of tasks of a round.
+        replica_ranks: The ranks that hold a replica of the model together with this rank, and this
+            rank.
     """
 
-    def __init__(self, model: nn.Module, ranks: Ranks, budget: int) -> None:
+    def __init__(
+        self, model: nn.Module, ranks: Ranks, budget: int, replica_ranks: Collection[int]
+    ) -> None:
         self.model = model
+        self._replica_ranks = frozenset(replica_ranks)
         self._ranks = ranks
         self._budget = budget
         self._buckets = Buckets([], [], ranks)
         self.layout = 0
         """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
+        self.shards_in_replica = False
+        """Whether ``fully_shard`` communicates among the ranks of the replica during the round."""
 
     def __enter__(self) -> Self:
         # The modules may have changed since the last round.
         modules = list(self.model.modules())
         for module in modules:
+            if self._is_sharded_in_replica(module):
+                continue
             for feature, cure in _unsupported_parts(module):
                 raise ValueError(
                     f"{feature} is not respected inside a round, in which gradients are summed"
                     f" once, as they are: {cure}",
                 )
         self._statistics = [
-            statistic
+            local_part(statistic)
             for module in modules
             for name in ("running_mean", "running_var")
             if isinstance(statistic := getattr(module, name, None), Tensor)
@@ -83,11 +104,18 @@ class TaskGradients:
                 )
                 # Otherwise its first forward pass would broadcast the buffers.
                 module.require_forward_param_sync = False
-        self._sharded: list[Any] = [
-            module
-            for module in modules
-            if _is_instance("torch.distributed.fsdp", "FSDPModule", module)
-        ]
+        self._sharded: list[Any] = []
+        self.shards_in_replica = False
+        sharded: Any
+        for sharded in modules:
+            if not is_instance("torch.distributed.fsdp", "FSDPModule", sharded):
+                continue
+            if self._is_sharded_in_replica(sharded):
+                self.shards_in_replica = True
+                # After a forward pass without a backward pass it is still whole.
+                sharded.reshard()
+            else:
+                self._sharded.append(sharded)
         for sharded in self._sharded:
             self._stack.callback(sharded.set_requires_gradient_sync, True)
             self._stack.callback(sharded.set_reshard_after_backward, True)
@@ -97,13 +125,42 @@ class TaskGradients:
             sharded.unshard()
         self.parameters = list(self.model.parameters())
         """All parameters as they are during the round; some may be frozen."""
+        try:
+            self._check_distributed()
+        except ValueError as error:
+            self.__exit__(error)
+            raise
         self._begin(trained_weights(self.model))
         self._weights = ParameterSnapshot(self.model, self.parameters)
         return self
 
+    def _is_sharded_in_replica(self, module: nn.Module) -> bool:
+        """Whether ``fully_shard`` has cut a module among the ranks of this replica alone."""
+        if not is_instance("torch.distributed.fsdp", "FSDPModule", module):
+            return False
+        meshes = [
+            group.mesh_info.mesh
+            for part in module.modules()
+            if is_instance("torch.distributed.fsdp", "FSDPModule", part)
+            for group in _parameter_groups(part)
+        ]
+        ranks = {rank for mesh in meshes for rank in mesh.mesh.flatten().tolist()}
+        return len(self._replica_ranks) > 1 and ranks <= self._replica_ranks
+
+    def _check_distributed(self) -> None:
+        """Refuse parameters of which ranks of other replicas have parts during the round."""
+        for place, parameter in enumerate(self.parameters):
+            if is_dtensor(parameter) and not ranks_of(parameter) <= self._replica_ranks:
+                name, _ = list(self.model.named_parameters())[place]
+                raise ValueError(
+                    f"the parameter {name} is a DTensor of which several ranks have parts, so that"
+                    " they must compute the same tasks: tell TorchAllocator which dimension of"
+                    ' their DeviceMesh is data parallel, as in TorchAllocator(mesh=mesh["dp"])',
+                )
+
     def _begin(self, trained: list[nn.Parameter]) -> None:
         """Begin the round with buckets for these parameters, which are new ones if need be."""
-        forms = [Form.from_tensor(parameter, gradient_dtype(parameter)) for parameter in trained]
+        forms = gradient_forms(trained)
         if forms:
             device = forms[0].device
         else:
@@ -155,12 +212,22 @@ class TaskGradients:
             (*devices, self._ranks.device)[0],
         )
 
+    @property
+    def replica_size(self) -> int:
+        """The number of ranks that hold a replica of the model together."""
+        return len(self._replica_ranks)
+
     def expect_last(self) -> None:
         """Expect that the next backward pass is the last one of this rank in the round.
 
         What it completes is sent at once.
         """
         self._buckets.expect_last()
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the other ranks have this rank's whole gradient."""
+        return self._buckets.sent == len(self._buckets.buckets)
 
     @property
     def missed(self) -> bool:
@@ -218,20 +285,21 @@ class TaskGradients:
         return Fault.NONE, 0
 
     @torch.no_grad()
-    def sum(self, weight: float, message: Tensor) -> Tensor:
+    def sum(self, weight: float, message: Tensor, *, settle: bool = True) -> Tensor:
         """Sum the gradient over the ranks, with a message of each rank.
 
         Args:
             weight: This rank's part of the tasks.
             message: Numbers that are in the same collective if the gradient is float32 or float64,
                 and as float32 in another one otherwise.
+            settle: As for ``Buckets.sum``.
 
         Returns:
             The sum of the messages.
         """
         reached = torch.tensor(self._buckets.reached, dtype=message.dtype, device=message.device)
         weighted = [statistic * weight for statistic in self._statistics]
-        self._buckets.sum([*weighted, torch.cat([reached, message])])
+        self._buckets.sum([*weighted, torch.cat([reached, message])], settle=settle)
         return self._buckets.sums[-1][len(reached) :]
 
     @torch.no_grad()
@@ -248,46 +316,44 @@ class TaskGradients:
             sharded.reshard()
         # How many ranks have reached each parameter.
         counts = message[: len(self._old_gradients)].tolist()
-        gradients = self._buckets.gradients
-        for (parameter, old_gradient), gradient, count in zip(
+        for (parameter, old_gradient), during, part, count in zip(
             self._old_gradients,
-            gradients,
+            self._buckets.parameters,
+            self._buckets.gradients,
             counts,
             strict=True,
         ):
-            _set_gradient(parameter, gradient if count else None, old_gradient)
+            if count:
+                gradient = _gradient_of(parameter, during, part)
+            else:
+                gradient = None
+            _set_gradient(parameter, gradient, old_gradient)
         self._kept = True
+
+
+def _gradient_of(parameter: Any, during: Any, part: Tensor) -> Tensor:
+    """The gradient of a parameter.
+
+    Args:
+        parameter: The parameter as it is between rounds.
+        during: The parameter as it was during the round, in which it may have been gathered.
+        part: This rank's part of the gradient of ``during``.
+    """
+    gathered = 0
+    if is_dtensor(parameter):
+        kept = during.device_mesh.ndim if is_dtensor(during) else 0
+        gathered = parameter.device_mesh.ndim - kept
+    return sharded_as(part, parameter, gathered).to(gradient_dtype(parameter))
 
 
 def _set_gradient(parameter: Tensor, gradient: Tensor | None, old_gradient: Tensor | None) -> None:
     """Give a parameter the sum of a gradient and its gradient of before, where there are any."""
-    if gradient is not None:
-        if _is_instance("torch.distributed.tensor", "DTensor", parameter):
-            # Importing it takes a second, and whatever made the parameter has imported it.
-            from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415
-
-            tensor: Any = parameter
-            gradient = distribute_tensor(
-                gradient,
-                tensor.device_mesh,
-                tensor.placements,
-                src_data_rank=None,
-            )
-        gradient = gradient.to(gradient_dtype(parameter))
     if old_gradient is None:
         parameter.grad = gradient
     elif gradient is None:
         parameter.grad = old_gradient
     else:
         parameter.grad = old_gradient + gradient
-
-
-def _is_instance(package: str, name: str, value: object) -> bool:
-    """Whether a value is of a class of a package that takes a second to import.
-
-    It needs no import: what made such a value has imported the package.
-    """
-    return package in sys.modules and isinstance(value, getattr(sys.modules[package], name))
 
 
 def _unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
@@ -302,9 +368,9 @@ def _unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
             yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"
         if module._comm_hooks:
             yield "a communication hook of DistributedDataParallel", "register none"
-    elif _is_instance("torch.distributed.fsdp", "FullyShardedDataParallel", module):
+    elif is_instance("torch.distributed.fsdp", "FullyShardedDataParallel", module):
         yield "FullyShardedDataParallel", "use fully_shard, or the plain module"
-    elif _is_instance("torch.distributed.fsdp", "FSDPModule", module):
+    elif is_instance("torch.distributed.fsdp", "FSDPModule", module):
         state = module._get_fsdp_state()
         policy = state._mp_policy
         dtypes = {parameter.dtype for parameter in module.parameters()}
@@ -315,8 +381,14 @@ def _unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
                 f"MixedPrecisionPolicy(reduce_dtype={policy.reduce_dtype}) of fully_shard",
                 "leave reduce_dtype out",
             )
-        groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
-        for group in filter(None, groups):
+        for group in _parameter_groups(module):
             options = ("gradient_divide_factor", "_all_reduce_hook")
             if any(getattr(group, name, None) is not None for name in options):
                 yield "a divide factor or all-reduce hook of fully_shard", "set none"
+
+
+def _parameter_groups(module: Any) -> list[Any]:
+    """The groups of parameters that ``fully_shard`` has cut in a module."""
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+    return list(filter(None, groups))
