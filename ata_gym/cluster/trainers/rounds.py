@@ -5,12 +5,21 @@ from itertools import count
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.utils.data import DataLoader, IterableDataset
 
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler, sampler_of
 from ata_gym.cluster.torchrun.task_stream import TaskStream
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
+
+
+class RoundBatch(dict[str, Tensor]):
+    """The batch of a trainer that stands for a round.
+
+    It has the numbers of the round's tasks, shape (B,), under "task". So trainers which count
+    batches and their sizes count the tasks of all ranks.
+    """
 
 
 class _EndlessRounds(IterableDataset[int]):
@@ -21,11 +30,9 @@ class _EndlessRounds(IterableDataset[int]):
 
 
 def rounds_of(loader: Any, budget: int) -> DataLoader[Any]:
-    """A loader with a batch for each whole round in an epoch of tasks, and at least one batch.
+    """A loader with a ``RoundBatch`` for each whole round in an epoch of tasks, and at least one.
 
-    A batch holds the numbers of the round's tasks, shape (B,), under "task". So trainers which
-    count batches and their sizes count the tasks of all ranks. Where the length of a stream is not
-    known, it has no end.
+    Where the length of a stream is not known, it has no end.
 
     Args:
         loader: A loader with a ``TaskSampler``, or a ``TaskStream``.
@@ -40,7 +47,7 @@ def rounds_of(loader: Any, budget: int) -> DataLoader[Any]:
             "the training loader needs batch_sampler=TaskSampler(allocator, dataset), or is"
             " TaskStream(allocator, loader)",
         )
-    batch = {"task": torch.arange(budget)}
+    batch = RoundBatch(task=torch.arange(budget))
     rounds: Any
     if tasks.rounds is None:
         rounds = _EndlessRounds()

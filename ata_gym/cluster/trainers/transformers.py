@@ -1,18 +1,18 @@
 """The ``Trainer`` of transformers, in which each rank computes its share of a step's tasks."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from ata_gym.cluster.torchrun.task_sampler import TaskSampler
 from ata_gym.cluster.torchrun.task_stream import TaskStream
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
-from ata_gym.cluster.trainers.rounds import begin_scaling, for_trainer, rounds_of
+from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, for_trainer, rounds_of
 from ata_gym.utils.extras import require
 from ata_gym.utils.files.atomic import write_whole
 from ata_gym.utils.files.json_files import read_object
@@ -20,17 +20,31 @@ from ata_gym.utils.files.json_files import read_object
 require("transformers", extra="integrations", purpose="TaskTrainer")
 
 # These come after the error that names the extra.
-from transformers import Trainer, TrainerCallback  # noqa: E402
+from accelerate.data_loader import SeedableRandomSampler  # noqa: E402
+from accelerate.utils import send_to_device  # noqa: E402
+from accelerate.utils.memory import clear_device_cache  # noqa: E402
+from transformers import Trainer  # noqa: E402
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint  # noqa: E402
 
 _STATE_FILE = "allocator.json"
+_LOADING = (
+    "collate_fn",
+    "num_workers",
+    "pin_memory",
+    "prefetch_factor",
+    "multiprocessing_context",
+    "worker_init_fn",
+)
+"""What the loader of tasks takes over from the loader of ``Trainer``."""
 
 
 class TaskTrainer(Trainer):  # type: ignore[misc]
     """A ``transformers.Trainer``, each of whose batches is a round of B tasks over all ranks.
 
     It needs torchrun. A task is a batch of ``per_device_train_batch_size`` samples; each rank
-    computes as many as the allocator gives it. Gradient accumulation adds up rounds; clipping,
+    computes as many as the allocator gives it. They follow the order of ``train_sampling_strategy``
+    or of an overridden ``_get_train_sampler``. Samples that are left over at the end of an epoch,
+    fewer than a round has, begin the next one. Gradient accumulation adds up rounds; clipping,
     schedulers, mixed precision with a ``GradScaler``, logging, evaluation and checkpoints stay as
     in ``Trainer``, and the state of the allocator is part of its checkpoints. The loss that it
     logs is the mean over all tasks.
@@ -45,9 +59,10 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         keywords: The keyword arguments of ``Trainer``.
 
     Raises:
-        ValueError: For ``tasks_per_pass`` with an ``IterableDataset``, for ``weight_of`` with a
-            model whose loss cannot be a sum, for a checkpoint without a state of the allocator, and
-            for an allocator whose replicas have several ranks.
+        ValueError: For an option of ``TrainingArguments`` that shares have no use for, for
+            ``tasks_per_pass`` with an ``IterableDataset``, for ``weight_of`` with a model whose
+            loss cannot be a sum, for a checkpoint without a state of the allocator, and for an
+            allocator whose replicas have several ranks.
     """
 
     def __init__(
@@ -59,6 +74,8 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         **keywords: Any,
     ) -> None:
         super().__init__(*arguments, **keywords)
+        for option, cure in _unsupported_options(self):
+            raise ValueError(f"TaskTrainer does not take {option}: {cure}")
         if weight_of is not None and not (self.model_accepts_loss_kwargs or self.compute_loss_func):
             raise ValueError(
                 "weight_of needs a model whose forward takes num_items_in_batch in its **kwargs, as"
@@ -73,7 +90,6 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         self._tasks_per_pass = tasks_per_pass
         self._weight_of = weight_of
         self._tasks: DataLoader[Any] | TaskStream | None = None
-        self.add_callback(_AllocatorCallback(allocator))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The rounds of an epoch; tasks are loaded as ``Trainer`` would load batches."""
@@ -82,8 +98,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
             seed = self.args.seed
         else:
             seed = self.args.data_seed
-        options = {"collate_fn": loader.collate_fn, "num_workers": loader.num_workers}
-        options["pin_memory"] = loader.pin_memory
+        options = {name: getattr(loader, name) for name in _LOADING}
         if isinstance(self.train_dataset, IterableDataset):
             stream = DataLoader(self.train_dataset, self._train_batch_size, **options)
             self._tasks = TaskStream(self.allocator, stream, seed=seed)
@@ -94,6 +109,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
             samples=self._train_batch_size,
             tasks_per_pass=self._tasks_per_pass,
             seed=seed,
+            **_order_of(loader),
         )
         self._tasks = DataLoader(
             loader.dataset,
@@ -114,7 +130,16 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         Returns:
             The mean loss of the round's tasks, divided by the steps of accumulation.
         """
+        if not isinstance(inputs, RoundBatch):
+            raise ValueError(  # noqa: TRY004
+                "TaskTrainer loads its tasks itself: override _get_train_sampler in place of"
+                " get_train_dataloader, and give the training set and the collator as"
+                " train_dataset and data_collator",
+            )
         model.train()
+        # As Trainer does for optimizers without a schedule.
+        if callable(getattr(self.optimizer, "train", None)):
+            self.optimizer.train()
         # With this setting, Trainer multiplies a loss by the number of processes if it was told a
         # number of items.
         across = self.args.average_tokens_across_devices
@@ -132,12 +157,21 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
                 else:
                     arguments = {"num_items_in_batch": items}
                 with self.compute_loss_context_manager():
-                    loss = self.compute_loss(model, self._prepare_inputs(batch), **arguments)
+                    loss = self.compute_loss(model, self._on_device(batch), **arguments)
+                empty_every = self.args.torch_empty_cache_steps
+                if empty_every is not None and self.state.global_step % empty_every == 0:
+                    clear_device_cache()
                 loss = loss / self.current_gradient_accumulation_steps
                 share.backward(loss, weight=weight, scaler=self.accelerator.scaler)
             share.reduce()
         assert self.allocator.last is not None
         return torch.tensor(self.allocator.last.loss, device=self.args.device)
+
+    def _on_device(self, batch: Any) -> Any:
+        non_blocking = self.accelerator.non_blocking
+        return self._prepare_inputs(
+            send_to_device(batch, self.args.device, non_blocking=non_blocking),
+        )
 
     def train(
         self,
@@ -158,6 +192,20 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
             self.allocator.load_state_dict(read_object(Path(path, _STATE_FILE)))
         return super().train(resume_from_checkpoint, *arguments, **keywords)
 
+    def _save_checkpoint(self, model: Any, trial: Any, *arguments: Any, **keywords: Any) -> None:
+        if self.args.should_save:
+            name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            folder = Path(self._get_output_dir(trial=trial), name)
+            folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(self.allocator.state_dict())
+            write_whole(folder / _STATE_FILE, lambda part: part.write_text(text, "utf-8"))
+        super()._save_checkpoint(model, trial, *arguments, **keywords)
+
+    def get_total_train_batch_size(self, args: Any) -> int:
+        """The samples of a step, over all ranks."""
+        samples: int = self._train_batch_size * self.allocator.budget
+        return samples * int(args.gradient_accumulation_steps)
+
     def num_examples(self, dataloader: DataLoader[Any]) -> int:
         """The samples of a loader; for the rounds of an epoch, the samples of the training set."""
         if isinstance(dataloader.dataset, range):
@@ -172,14 +220,89 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         return 0
 
 
-class _AllocatorCallback(TrainerCallback):  # type: ignore[misc]
-    """Writes the state of the allocator into each checkpoint."""
+def _unsupported_options(trainer: Trainer) -> Iterator[tuple[str, str]]:
+    """The options of a trainer that shares of a round have no use for, and the cure of each."""
+    args = trainer.args
+    loading = args.accelerator_config
+    optimizer = str(getattr(args.optim, "value", args.optim))
+    fsdp = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    if getattr(args, "train_sampling_strategy", None) == "batch_rebalance":
+        yield (
+            "train_sampling_strategy='batch_rebalance'",
+            "it chooses the samples of each rank, as the allocation does: take 'group_by_length'",
+        )
+    if loading.split_batches:
+        yield (
+            "split_batches",
+            "a task is a batch of per_device_train_batch_size samples, which is not split: leave"
+            " it out, and choose the number of tasks with TorchAllocator(budget=...)",
+        )
+    if loading.dispatch_batches:
+        yield (
+            "dispatch_batches",
+            "each rank loads the samples of its own tasks: leave it out",
+        )
+    if not getattr(args, "dataloader_in_order", True):
+        yield (
+            "dataloader_in_order=False",
+            "the tasks of a share are told apart by their order: leave it out",
+        )
+    if args.auto_find_batch_size:
+        yield (
+            "auto_find_batch_size",
+            "a rank that begins again alone would leave the others waiting: leave it out, and lower"
+            " per_device_train_batch_size or tasks_per_pass",
+        )
+    if args.include_num_input_tokens_seen not in (False, "no"):
+        yield (
+            "include_num_input_tokens_seen",
+            "a batch of Trainer stands for a round, and has no tokens: leave it out, and count them"
+            " in data_collator",
+        )
+    if args.ddp_static_graph:
+        yield (
+            "ddp_static_graph",
+            "DistributedDataParallel would send gradients by itself: leave it out",
+        )
+    if args.ddp_bucket_cap_mb is not None:
+        yield (
+            "ddp_bucket_cap_mb",
+            "gradients are sent by the allocator, 25 MB at a time: leave it out",
+        )
+    if fsdp is not None and getattr(fsdp, "fsdp_version", 1) != 2:
+        yield (
+            "fsdp of version 1",
+            "a round needs fully_shard: add fsdp_config={'version': 2}",
+        )
+    if trainer.is_deepspeed_enabled:
+        yield (
+            "deepspeed",
+            "its engine sends gradients by itself: leave it out, or take fsdp",
+        )
+    if getattr(trainer.accelerator, "parallelism_config", None) is not None:
+        yield (
+            "parallelism_config",
+            "each rank is a worker of its own: leave it out",
+        )
+    if optimizer in ("lomo", "adalomo") or optimizer.endswith("layerwise"):
+        yield (
+            f"optim={optimizer!r}",
+            "it steps within a backward pass, before the gradient of the round is there: take"
+            " another optimizer, such as 'adamw_torch'",
+        )
 
-    def __init__(self, allocator: TorchAllocator) -> None:
-        self._allocator = allocator
 
-    def on_save(self, args: Any, state: Any, control: Any, **_keywords: Any) -> None:
-        if state.is_world_process_zero:
-            folder = Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
-            text = json.dumps(self._allocator.state_dict())
-            write_whole(folder / _STATE_FILE, lambda part: part.write_text(text, "utf-8"))
+def _order_of(loader: DataLoader[Any]) -> dict[str, Any]:
+    """The options of ``TaskSampler`` for the order of samples in a loader of ``Trainer``."""
+    batch_sampler: Any = loader.batch_sampler
+    # accelerate has its own samplers of batches around that of ``Trainer``.
+    while hasattr(batch_sampler, "batch_sampler"):
+        batch_sampler = batch_sampler.batch_sampler
+    sampler: Any = getattr(batch_sampler, "sampler", None)
+    if type(sampler) is SequentialSampler:
+        return {"shuffle": False}
+    if type(sampler) in (RandomSampler, SeedableRandomSampler):
+        once = sampler.num_samples == len(sampler.data_source) and not sampler.replacement
+        if once:
+            return {}
+    return {"sampler": sampler}
