@@ -19,13 +19,14 @@ from ata_gym.cluster.torchrun.plans import Plans
 from ata_gym.cluster.torchrun.quorum import QuorumRanks
 from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
 from ata_gym.cluster.torchrun.replicas import Replica, alone, ranks_and_replica
+from ata_gym.cluster.torchrun.results import RoundResult
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
 from ata_gym.models.seeds import seeded
 from ata_gym.models.stopwatch import Stopwatch
 from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.typing import Floats, Ints, Keys, Worker
+from ata_gym.typing import Ints, Keys, Worker
 from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
@@ -292,11 +293,11 @@ class TorchAllocator:
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
             self._gradients = TaskGradients(model, self._ranks, self.budget, self._replica.ranks)
-        learned: list[tuple[list[Floats], RankPart[Floats]]] = []
+        results: list[RoundResult | None] = []
         with self._gradients as gradients:
 
             def reduce() -> None:
-                learned.extend(self._reduce(share, shares, gradients))
+                results.append(self._reduce(share, shares, gradients))
 
             watch = Stopwatch(gradients.device)
             seeds: Callable[[int], AbstractContextManager[object]]
@@ -328,8 +329,9 @@ class TorchAllocator:
                         " step after the block of the round, if share.committed",
                     )
                 share.committed = self._ranks.commit()
-                if share.committed:
-                    self._learn(share, *learned[0], shares, expected)
+                (result,) = results
+                if share.committed and result is not None:
+                    self._learn(share, result, expected)
                 else:
                     gradients.drop()
             finally:
@@ -426,13 +428,13 @@ class TorchAllocator:
         share: Share,
         shares: Ints,
         gradients: TaskGradients,
-    ) -> list[tuple[list[Floats], RankPart[Floats]]]:
+    ) -> RoundResult | None:
         """Make the gradients the mean over all tasks.
 
         Nothing has changed where a rank has a fault, or where the ranks do not agree.
 
         Returns:
-            The task times of each rank, and the parts of all ranks; empty if the sum has failed.
+            What all ranks know of the round; None if the sum has failed.
         """
         number = self.rounds + 1
         part = self._rank_part(share, shares, gradients)
@@ -453,19 +455,10 @@ class TorchAllocator:
                 self._open_loaders.compare(number, self._ranks.names, parts, share.loaders)
         if self._ranks.failed:
             gradients.drop()
-            return []
-        gradients.keep(self._factor(parts))
-        return [(seconds, parts)]
-
-    def _factor(self, parts: RankPart[Floats]) -> float:
-        """The factor on the sums of losses divided by B, and on their gradients.
-
-        It is B divided by the sum of the weights, where there are weights, and else 1.
-        """
-        total = float(parts.weight.sum())
-        if total:
-            return self.budget / total
-        return 1.0
+            return None
+        result = RoundResult(self._ranks.names, shares, seconds, parts)
+        gradients.keep(result.factor())
+        return result
 
     def _rank_part(self, share: Share, shares: Ints, gradients: TaskGradients) -> RankPart[float]:
         # In some rounds the state of the policy and the weights of the model are compared, too.
@@ -493,47 +486,15 @@ class TorchAllocator:
         fault, place = gradients.fault(finite=not (self._allow_nonfinite or share.scaled))
         return fault + len(Fault) * place
 
-    def _learn(
-        self,
-        share: Share,
-        seconds: list[Floats],
-        parts: RankPart[Floats],
-        shares: Ints,
-        expected: Mapping[Worker, float],
-    ) -> None:
-        names = self._ranks.names
-        named_times = zip(names, seconds, strict=True)
-        times: dict[Worker, list[float]] = {
-            name: worker_times.tolist() for name, worker_times in named_times if len(worker_times)
-        }
-        latencies = zip(names, parts.latency.tolist(), strict=True)
-        latency: dict[Worker, float] = {name: late for name, late in latencies if name in times}
-        self._allocator.observe(times, latency=latency)
+    def _learn(self, share: Share, result: RoundResult, expected: Mapping[Worker, float]) -> None:
+        self._allocator.observe(result.times(), latency=result.latency())
         present = self._allocator.workers
-        self._allocator.keep_only(
-            [name for name, leaves in zip(names, parts.leaves, strict=True) if not leaves],
-        )
+        self._allocator.keep_only(result.staying())
         self.rounds += 1
         self._plans.since_change += 1
-        # The time from here to the end of the reduction is waiting for the slowest rank, and then
-        # communication.
-        slowest = float(parts.elapsed.max())
-        waited = slowest - share.watch.seconds(share.start_mark, share.computed_mark)
-        communication = max(
-            share.watch.seconds(share.computed_mark, share.reduced_mark) - waited, 0.0
-        )
+        names = result.names
         away: dict[Worker, str] = {name: _LEFT_REASON for name in names if name not in present}
         if self._ranks.elastic:
             others = [name for name in self._allocator.places if name not in names]
             away |= dict.fromkeys(others, _ABSENT_REASON)
-        self.last = RoundRecord(
-            self.rounds,
-            dict(zip(names, shares.tolist(), strict=True)),
-            {name: tuple(worker_times) for name, worker_times in times.items()},
-            round_time=slowest + communication,
-            estimates=dict(expected),
-            communication=communication,
-            away=away,
-            loss=float(parts.loss.sum()) * self._factor(parts),
-            latency=latency,
-        )
+        self.last = result.record(self.rounds, share, expected, away)
