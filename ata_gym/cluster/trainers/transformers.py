@@ -282,7 +282,8 @@ def _unsupported_options(trainer: Trainer) -> Iterator[tuple[str, str]]:
     if getattr(trainer.accelerator, "parallelism_config", None) is not None:
         yield (
             "parallelism_config",
-            "each rank is a worker of its own: leave it out",
+            "each rank has the whole model: leave it out, or train with TorchAllocator(mesh=...) in"
+            " a loop of your own",
         )
     if optimizer in ("lomo", "adalomo") or optimizer.endswith("layerwise"):
         yield (

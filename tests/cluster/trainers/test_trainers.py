@@ -283,7 +283,7 @@ def test_a_stream_has_one_task_in_a_pass():
     from ata_gym.cluster import TaskTrainer
 
     arguments = transformers.TrainingArguments(use_cpu=True, report_to=[], max_steps=1)
-    allocator = SimpleNamespace(budget=BUDGET, rounds=0)
+    allocator = SimpleNamespace(budget=BUDGET, rounds=0, elastic=False, replica_size=1)
     options = {"train_dataset": DigitStream(), "allocator": allocator}
     with pytest.raises(ValueError, match="tasks_per_pass must be 1 for an IterableDataset"):
         TaskTrainer(TrainerNet(), arguments, tasks_per_pass=None, **options)
