@@ -31,7 +31,7 @@ BUDGET = 8
 SAMPLES = 50
 SAMPLES_OF_TASK = 4
 TIMES = {"replica_0": 0.001, "replica_1": 0.002, "replica_2": 0.004}
-HEARTBEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 3.0
 """A replica without a heartbeat for so long is left out."""
 
 
@@ -67,7 +67,7 @@ def manager_of(address: str, model: Any, optimizer: Any, name: str, **options: A
         optimizer.load_state_dict(state["optimizer"])
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    timeout = timedelta(seconds=5)
+    timeout = timedelta(seconds=20)
     manager = Manager(
         pg=ProcessGroupGloo(timeout),
         **{
