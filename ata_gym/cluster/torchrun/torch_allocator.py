@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ from torch import nn
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
 from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
 from ata_gym.cluster.torchrun.share import Share
@@ -30,6 +32,7 @@ from ata_gym.typing import Floats, Ints, Keys, Worker
 from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
+_LOG = logging.getLogger("ata_gym.cluster")
 _LEFT_REASON = "it takes no tasks since it called leave()"
 _NOISE_STREAM = 6
 """The stream of keys for the noise of tasks."""
@@ -58,7 +61,7 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 10 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 12 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
     has the running statistics of batch norm of its own samples, and after it their means. The next
@@ -182,6 +185,7 @@ class TorchAllocator:
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
+        self._gradient_weights = GradientWeights()
         self._iterators: WeakKeyDictionary[Any, Iterator[Any]] = WeakKeyDictionary()
 
     @property
@@ -212,9 +216,13 @@ class TorchAllocator:
         """Run one round: the block gets the share of this rank, and at its end all ranks learn.
 
         Several models are one ``torch.nn.ModuleList``. Gradients of earlier rounds are kept and
-        added to. After an error inside the block the round does not count: nothing is learned, the
-        model has the gradients and running statistics of before, and the next call begins the round
-        again.
+        added to; where losses have weights, all rounds since the gradients were None or 0 and the
+        parameters changed, so those of one optimizer step, have one mean. After an error inside the
+        block the round does not count: nothing is learned, the model has the gradients and running
+        statistics of before, and the next call begins the round again. The other ranks get an error
+        that names this worker when they reduce, so that all can begin the round again; this rank
+        raises its error then. ``KeyboardInterrupt`` and ``SystemExit`` are raised at once, and the
+        others wait until this rank begins the round again, or its process ends.
 
         Raises:
             RuntimeError: If a round is open, or the block did not call ``share.reduce``.
@@ -228,7 +236,12 @@ class TorchAllocator:
             self._next_plan = None
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
-            self._gradients = TaskGradients(model, self._ranks, self._ranks.length(self.budget))
+            self._gradients = TaskGradients(
+                model,
+                self._ranks,
+                self._ranks.length(self.budget),
+                self._gradient_weights,
+            )
         learned: list[tuple[list[Floats], RankPart[Floats]]] = []
         with self._gradients as gradients:
 
@@ -257,22 +270,16 @@ class TorchAllocator:
             self._share = share
             try:
                 yield share
-                if not learned:
-                    raise RuntimeError("call share.reduce() inside the round, on every rank")
+                share.check_reduced()
                 self._learn(share, *learned[0], shares, expected)
+            except BaseException as error:
+                # What ends a process is not held up, unless a part of the gradient is on its way.
+                if gradients.partly_sent or (
+                    isinstance(error, Exception) and not gradients.all_sent
+                ):
+                    self._tell(error, shares, gradients)
+                raise
             finally:
-                # After an error the others wait for the rest of the gradient: they get it with a
-                # fault, so that all ranks begin the round again.
-                if gradients.partly_sent:
-                    failed_part = RankPart(*[0.0] * len(RankPart._fields))._replace(
-                        fault=Fault.FAILED
-                    )
-                    with suppress(RuntimeError):
-                        gradients.fault(finite=False)
-                        gradients.sum(
-                            0.0,
-                            self._ranks.packed([0.0] * own_tasks, failed_part, shares),
-                        )
                 self._share = None
         self._had_one_pass = share.had_one_pass
         # The state of an allocator is replaced, never changed: with a copy that plans ahead, the
@@ -280,6 +287,23 @@ class TorchAllocator:
         planner = copy.copy(self._allocator)
         self._next_plan = _Plan(planner, _PLANNER.submit(planner.allocate))
         load_ahead(share.loaders, self._iterators, self._next_tasks)
+
+    def _tell(self, error: BaseException, shares: Ints, gradients: TaskGradients) -> None:
+        """Tell the other ranks, which wait for this rank's part, that it has failed."""
+        number = self.rounds + 1
+        _LOG.warning(
+            "round %d: %s failed, and tells the other ranks when they have computed their tasks:"
+            " %s: %s",
+            number,
+            self.name,
+            type(error).__name__,
+            error,
+        )
+        part = RankPart(*[0.0] * len(RankPart._fields))._replace(fault=Fault.FAILED)
+        no_seconds = [0.0] * int(shares[self._ranks.rank])
+        # Where the group is broken, too, the first error says more.
+        with suppress(RuntimeError), self._waiting.in_round(number):
+            gradients.sum(0.0, self._ranks.packed(no_seconds, part, shares))
 
     def _planned(self) -> tuple[Ints, int, int]:
         """The tasks of each rank, (n,), of this rank, and the number of its first task."""
@@ -370,8 +394,12 @@ class TorchAllocator:
         with self._waiting.in_round(self.rounds + 1):
             summed = gradients.sum(share.tasks / self.budget, packed)
         seconds, parts = self._ranks.unpacked(summed, shares)
-        self._ranks.check(self.rounds + 1, parts, gradients.model, shares)
-        gradients.keep(self._factor(parts))
+        self._ranks.check(self.rounds + 1, parts, gradients.model)
+        if weight := float(parts.weight.sum()):
+            # All ranks have one number, also those whose part of sharded gradients is 0.
+            gradients.keep_mean(weight, float(parts.accumulated.max()), self.budget)
+        else:
+            gradients.keep()
         return seconds, parts
 
     def _factor(self, parts: RankPart[Floats]) -> float:
@@ -399,11 +427,13 @@ class TorchAllocator:
             weight=share.weight,
             weights=fingerprint(gradients.parameters) if complete else 0.0,
             fault=self._fault(share, loss, gradients),
+            passes=share.passes,
+            accumulated=gradients.accumulated,
         )
 
     def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:
         if not (self._allow_nonfinite or isfinite(loss)):
-            return int(Fault.LOSS)
+            return int(Fault.MEAN_OF_NOTHING if share.mean_of_nothing() else Fault.LOSS)
         fault, place = gradients.fault(finite=not (self._allow_nonfinite or share.scaled))
         return fault + len(Fault) * place
 
@@ -446,11 +476,14 @@ class TorchAllocator:
             away={name: _LEFT_REASON for name in names if name not in present},
             loss=float(parts.loss.sum()) * self._factor(parts),
             latency=latency,
+            weight=float(parts.weight.sum()),
         )
 
     def _checksum(self, shares: Ints, complete: bool) -> int:
+        # A rank whose last round failed after the reduction is one round behind.
+        decision = np.append(shares, self.rounds).tobytes()
         if complete:
             state = json.dumps(self._allocator.state_dict()).encode()
         else:
             state = b""
-        return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF
+        return zlib.crc32(state, zlib.crc32(decision)) & 0xFFFFFF

@@ -1,5 +1,6 @@
 """A strategy of Lightning, with which each rank computes its share of the tasks of a step."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,15 +36,25 @@ class TaskStrategy(DDPStrategy):
 
     Args:
         allocator: Its process group is the default group, which the script has started.
+        weight_of: What a batch counts for, such as its tokens, maybe 0. Then ``training_step``
+            gives the sum of the loss over these, and the loss is the mean over all tokens of an
+            optimizer step. Without it each task counts alike.
         options: The options of ``DDPStrategy``.
 
     Raises:
         ValueError: For a training loader without a ``TaskSampler``.
     """
 
-    def __init__(self, allocator: TorchAllocator, **options: Any) -> None:
+    def __init__(
+        self,
+        allocator: TorchAllocator,
+        *,
+        weight_of: Callable[[Any], float | Tensor] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self.allocator = allocator
+        self._weight_of = weight_of
         self._tasks: DataLoader[Any] | None = None
         self._gradients: list[Tensor | None] = []
         # Whether an optimiser has stepped since the last round.
@@ -76,7 +87,11 @@ class TaskStrategy(DDPStrategy):
             for parameter in parameters:
                 parameter.grad = None
         self._stepped = False
-        rounds = self.lightning_module.trainer.accumulate_grad_batches
+        if self._weight_of is None:
+            rounds = self.lightning_module.trainer.accumulate_grad_batches
+        else:
+            # The rounds of a step have one mean by their weights.
+            rounds = 1
         scaler = getattr(self.precision_plugin, "scaler", None)
         begin_scaling(scaler, self.root_device)
         with self.allocator.round(self.model) as share:
@@ -87,7 +102,8 @@ class TaskStrategy(DDPStrategy):
                     **keywords,
                 )
                 loss = output if isinstance(output, Tensor) else output["loss"]
-                share.backward(loss / rounds, scaler=scaler)
+                weight = None if self._weight_of is None else self._weight_of(batch)
+                share.backward(loss / rounds, weight=weight, scaler=scaler)
             share.reduce()
         assert self.allocator.last is not None
         assert self.allocator.last.loss is not None

@@ -104,6 +104,8 @@ class Buckets:
         parameters: The parameters, of which all are trained; in the order in which forward passes
             use them, if possible.
         extras: The forms of the tensors that are summed with the gradients.
+        sparse: The places of the parameters whose gradients may be sparse; they stay so until the
+            round ends, beside their sum in the bucket, which is dense.
         group: The process group of the ranks.
     """
 
@@ -111,10 +113,12 @@ class Buckets:
         self,
         parameters: list[nn.Parameter],
         extras: Sequence[Form],
+        sparse: Sequence[int],
         group: dist.ProcessGroup | None,
     ) -> None:
         self.parameters = list(parameters)
         self.extras = list(extras)
+        self.sparse = list(sparse)
         self._group = group
         forms = [Form.from_tensor(parameter, gradient_dtype(parameter)) for parameter in parameters]
         self.forms = [*forms, *extras]
@@ -175,6 +179,8 @@ class Buckets:
         """Whether a backward pass of this rank gave a gradient to each parameter."""
         self.changed_after_send = False
         """Whether a gradient was added to a bucket that had been sent."""
+        self.unexpected_sparse: int | None = None
+        """The place of a gradient that is sparse and may not be so; None if there is none."""
         self.sent = 0
         """The number of buckets that were sent."""
         self._last_pass = False
@@ -259,27 +265,29 @@ class Buckets:
     @torch.no_grad()
     def _fill(self, bucket: _Bucket) -> None:
         """Copy into a bucket the gradients that lie elsewhere, and let parameters have views."""
-        outside = [
-            (self.gradients[place], parameter)
-            for place in bucket.places
-            if (parameter := self.parameters[place]).grad is not self.gradients[place]
-        ]
-        dense = [
-            (view, parameter.grad)
-            for view, parameter in outside
-            if parameter.grad is not None and parameter.grad.layout is torch.strided
-        ]
-        if dense:
-            _copy_all([view for view, _ in dense], [gradient for _, gradient in dense])
-        if len(dense) < len(outside):
-            for view, parameter in outside:
-                if parameter.grad is None:
-                    view.zero_()
-                elif parameter.grad.layout is not torch.strided:
-                    view.copy_(parameter.grad.to_dense())
-        # Later passes add to the gradient in the bucket.
-        for view, parameter in outside:
+        dense: list[Tensor] = []
+        targets: list[Tensor] = []
+        for place in bucket.places:
+            view = self.gradients[place]
+            parameter = self.parameters[place]
+            gradient = parameter.grad
+            if gradient is view:
+                continue
+            if gradient is None:
+                view.zero_()
+            elif gradient.layout is torch.strided:
+                targets.append(view)
+                dense.append(gradient)
+            else:
+                view.copy_(gradient.to_dense())
+                if place in self.sparse:
+                    # Later passes add to the sparse gradient.
+                    continue
+                self.unexpected_sparse = place
+            # Later passes add to the gradient in the bucket.
             parameter.grad = view
+        if dense:
+            _copy_all(targets, dense)
 
     @staticmethod
     @torch.no_grad()
