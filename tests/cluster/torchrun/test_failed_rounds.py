@@ -1,5 +1,5 @@
-"""A rank that fails inside a round: the others hear of it at once, and who follows the advice of the
-error can begin the round again.
+"""A rank that fails inside a round: the others hear of it at once, and who follows the advice of
+the error can begin the round again.
 """
 
 import numpy as np
@@ -49,7 +49,7 @@ def tasks_in_tasks(loop, share):
             pass
 
 
-def too_many(loop, share):
+def too_many(_loop, share):
     with share.timed(SHARES[1] + 1):
         pass
 
@@ -101,7 +101,7 @@ def not_reduced(loop, share):
         share.backward(loop.loss(x))
 
 
-def without_batches(loop, share):
+def without_batches(_loop, share):
     for _ in share.take(DataLoader([])):
         pass
 
