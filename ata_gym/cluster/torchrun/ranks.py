@@ -270,8 +270,8 @@ class Ranks:
         """Raise where the losses of all tasks have no common mean."""
         if not parts.passes.any():
             raise RuntimeError(
-                f"round {number}: no task of any rank had a backward pass: call share.backward(loss)"
-                " in place of loss.backward(). The step is not taken",
+                f"round {number}: no task of any rank had a backward pass: call"
+                " share.backward(loss) in place of loss.backward(). The step is not taken",
             )
         without_weight = [
             name
