@@ -46,11 +46,13 @@ class RoundRecord:
     away: Mapping[Worker, str] = field(default_factory=dict)
     """The workers that are away, and why."""
     loss: float | None = None
-    """The mean loss of the tasks, if it is known."""
+    """The mean loss of the tasks, if it is known; with weights, the mean by weight."""
     latency: Mapping[Worker, float] = field(default_factory=dict)
     """What each worker spent in the round besides its tasks, such as before the first of them.
 
     It is empty where it is not measured. It is a part of the time that a worker was busy."""
+    weight: float = 0.0
+    """The sum of the weights of the losses, such as tokens; 0 where they have no weights."""
 
     @property
     def busy(self) -> dict[Worker, float]:

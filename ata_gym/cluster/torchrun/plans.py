@@ -92,18 +92,20 @@ class Plans:
             tasks = self._next.tasks.result()
         return np.array([tasks.get(name, 0) for name in self._ranks.names])
 
-    def checksum(self, shares: Ints, *, complete: bool) -> int:
+    def checksum(self, shares: Ints, rounds: int, *, complete: bool) -> int:
         """A checksum, of 24 bits, of the tasks of each rank, (n,), and maybe of all that is known.
 
         Args:
             shares: The tasks.
+            rounds: The rounds that have ended; a rank whose last round failed after the reduction
+                is one behind.
             complete: Whether the state of the allocator counts, too.
         """
         if complete:
             state = json.dumps(self.allocator.state_dict()).encode()
         else:
             state = b""
-        return zlib.crc32(state, zlib.crc32(shares.tobytes())) & 0xFFFFFF
+        return zlib.crc32(state, zlib.crc32(np.append(shares, rounds).tobytes())) & 0xFFFFFF
 
     def _take_members(self, rounds: int) -> None:
         """Where ranks come and go, let those of the round be there, and no others."""

@@ -18,7 +18,7 @@ from ata_gym.cluster.torchrun.ranks import (
     Ranks,
     check_configurations,
 )
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short
 
@@ -178,7 +178,7 @@ class QuorumRanks(Ranks):
     def failed(self) -> bool:
         return self._manager.errored() is not None
 
-    def check(self, number: int, parts: RankPart[Floats], model: nn.Module, shares: Ints) -> None:
+    def check(self, number: int, parts: RankPart[Floats], model: nn.Module) -> None:
         faults = parts.fault.astype(int) % len(Fault)
         failing = [
             name for name, fault in zip(self.names, faults, strict=True) if fault == Fault.FAILED
@@ -186,7 +186,7 @@ class QuorumRanks(Ranks):
         if failing:
             self._manager.report_error(RuntimeError(f"{', '.join(failing)} failed in it"))
         else:
-            super().check(number, parts, model, shares)
+            super().check(number, parts, model)
 
     def commit(self) -> bool:
         error = self._manager.errored()

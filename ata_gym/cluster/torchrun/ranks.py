@@ -56,6 +56,20 @@ class RankPart(NamedTuple, Generic[Number]):
     It is 0 once it was compared with those of the other ranks."""
     second_batch: Number
     """The same of its second batch; 0 if there was none yet."""
+    passes: Number
+    """The kind of its backward passes, a ``Passes``."""
+    accumulated: Number
+    """The sum of the weights of the earlier rounds to whose gradients this round's are added."""
+
+
+class Passes(IntEnum):
+    """The kind of the backward passes of a rank in a round."""
+
+    NONE = 0
+    UNWEIGHTED = 1
+    """Each loss is a mean."""
+    WEIGHTED = 2
+    """Each loss is a sum, and has a weight, maybe 0."""
 
 
 class Fault(IntEnum):
@@ -68,6 +82,8 @@ class Fault(IntEnum):
     SECOND_PASS = 4
     FAILED = 5
     REPLICA = 6
+    MEAN_OF_NOTHING = 7
+    SPARSE = 8
 
 
 class Member(NamedTuple):
@@ -89,7 +105,7 @@ class _Agreement(NamedTuple):
 
 AGREEMENTS: Mapping[str, _Agreement] = {
     "checksum": _Agreement(
-        "the ranks decided on different allocations",
+        "the ranks decided on different allocations, or for different rounds",
         0.0,
         "Load the same state on every rank, and use the same versions of ata-gym, numpy and"
         " numba, on processors of one kind",
@@ -133,7 +149,18 @@ _FAULTS: Mapping[Fault, tuple[type[Exception], str]] = {
     ),
     Fault.FAILED: (
         RuntimeError,
-        "{worker} failed when others waited for its gradient; it says why itself",
+        "{worker} failed inside the round; it says why itself, and all can begin the round again",
+    ),
+    Fault.MEAN_OF_NOTHING: (
+        FloatingPointError,
+        "a loss of {worker} has weight 0 and is not finite, as a mean over nothing is: with a"
+        ' weight the loss is a sum, as with reduction="sum"',
+    ),
+    Fault.SPARSE: (
+        RuntimeError,
+        "the gradient of {parameter} on {worker} is sparse, and is expected to be so only for"
+        " the weight of nn.Embedding(sparse=True) and nn.EmbeddingBag(sparse=True): use one of"
+        " them, or leave sparse out",
     ),
     Fault.SECOND_PASS: (
         RuntimeError,
@@ -209,7 +236,7 @@ class Ranks(ABC):
         return budget + len(RankPart._fields) * self.size
 
     def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> torch.Tensor:
-        """The times and the part of this rank, in a tensor of B + 12 n float64.
+        """The times and the part of this rank, in a tensor of B + 14 n float64.
 
         It is 0 at the places of other ranks, so that a sum over the ranks has all of them. A
         float32 can hold all numbers.
@@ -239,14 +266,13 @@ class Ranks(ABC):
         table = values[budget:].reshape(len(RankPart._fields), self.size)
         return np.split(values[:budget], ends[:-1]), RankPart(*table)
 
-    def check(self, number: int, parts: RankPart[Floats], model: nn.Module, shares: Ints) -> None:
+    def check(self, number: int, parts: RankPart[Floats], model: nn.Module) -> None:
         """Raise the same error on every rank where they do not agree, or a rank has a fault.
 
         Args:
             number: The number of the round.
             parts: The parts of all ranks.
             model: The model, which has the names of its parameters.
-            shares: The number of tasks of each rank, shape (n,).
         """
         # The allocations are compared first, then the faults of the ranks, then all else.
         first_field, *other_fields = AGREEMENTS
@@ -263,15 +289,37 @@ class Ranks(ABC):
                 reason = sentence.format(worker=worker, parameter=parameter)
                 raise error(f"round {number}: {reason}. The step is not taken")
         self._check_agreed(number, parts, other_fields)
+        self._check_weights(number, parts)
+
+    def _check_weights(self, number: int, parts: RankPart[Floats]) -> None:
+        """Raise where the losses of all tasks have no common mean."""
+        if not parts.passes.any():
+            raise RuntimeError(
+                f"round {number}: no task of any rank had a backward pass: call"
+                " share.backward(loss) in place of loss.backward(). The step is not taken",
+            )
         without_weight = [
             name
-            for name, share, weight in zip(self.names, shares, parts.weight, strict=True)
-            if share and not weight
+            for name, passes in zip(self.names, parts.passes, strict=True)
+            if passes == Passes.UNWEIGHTED
         ]
-        if parts.weight.any() and without_weight:
+        if without_weight and (parts.passes == Passes.WEIGHTED).any():
             raise ValueError(
                 f"round {number}: {', '.join(without_weight)} gave share.backward no weight, and"
                 " others did. The step is not taken. Give weight=... on every rank, or on none",
+            )
+        if without_weight and parts.accumulated.any():
+            raise ValueError(
+                f"round {number}: its losses have no weights, and those of earlier rounds, whose"
+                " gradients the model still has, do. The step is not taken. Give weight=... in"
+                " every round of an optimizer step, or in none, and set the gradients to None"
+                " after each step",
+            )
+        if not without_weight and not parts.weight.any():
+            raise ValueError(
+                f"round {number}: the weights of all ranks are 0, so that their losses have no"
+                " mean. The step is not taken. Leave samples in which nothing counts out of the"
+                " dataset, or make tasks or the budget larger",
             )
 
     def _check_agreed(self, number: int, parts: RankPart[Floats], fields: Sequence[str]) -> None:

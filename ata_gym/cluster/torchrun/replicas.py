@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from ata_gym.cluster.torchrun.quorum import QuorumRanks
 from ata_gym.cluster.torchrun.ranks import (
     AGREEMENTS,
     Fault,
@@ -139,6 +140,9 @@ class Replica:
             fault=fault,
             first_batch=float(parts.first_batch.max()),
             second_batch=float(parts.second_batch.max()),
+            # Stages of a pipeline that have no loss have no weight either.
+            passes=float(parts.passes.max()),
+            accumulated=float(parts.accumulated.max()),
         )
 
     @contextmanager
@@ -210,6 +214,34 @@ def alone(ranks: Ranks, rank: int, budget: int) -> Replica:
     """
     name = ranks.names[ranks.rank]
     return Replica([rank], None, ranks.rank, name, ranks.names, ranks.device, budget)
+
+
+def quorum_and_replica(
+    manager: Any,
+    group: dist.ProcessGroup | None,
+    mesh: DeviceMesh | None,
+    name: str | None,
+    configuration: Mapping[str, Any],
+    load: Callable[[Any], None],
+    state: Callable[[], Any],
+) -> tuple[Ranks, Replica]:
+    """The replicas of a quorum of torchft, and that of this process.
+
+    Args:
+        manager: As for ``QuorumRanks``, like ``name``, ``load`` and ``state``.
+        group: None.
+        mesh: None.
+        configuration: What must be the same on all replicas, by name, with the budget.
+
+    Raises:
+        ValueError: For a group or a mesh beside the manager.
+    """
+    if group is not None or mesh is not None:
+        raise ValueError(
+            "give TorchAllocator a group, a mesh or a manager, which has its own group",
+        )
+    ranks = QuorumRanks(manager, name, configuration, load, state)
+    return ranks, alone(ranks, 0, configuration["budget"])
 
 
 def ranks_and_replica(

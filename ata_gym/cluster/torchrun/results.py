@@ -78,4 +78,5 @@ class RoundResult(NamedTuple):
             away=dict(away),
             loss=float(self.parts.loss.sum()) * self.factor(),
             latency=self.latency(),
+            weight=float(self.parts.weight.sum()),
         )

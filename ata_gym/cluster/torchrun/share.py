@@ -12,6 +12,7 @@ from ata_gym.cluster.torchrun.dtensors import whole
 from ata_gym.cluster.torchrun.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
 from ata_gym.cluster.torchrun.loaders import batches
+from ata_gym.cluster.torchrun.ranks import Passes
 from ata_gym.cluster.torchrun.task_sampler import sampler_of
 from ata_gym.models.memory import lacks_memory
 from ata_gym.models.stopwatch import Mark, Stopwatch
@@ -237,17 +238,18 @@ class Share:
 
         Args:
             loss: The mean over the samples of the batch, a scalar.
-            weight: What the loss is a sum over, such as the batch's tokens. Then the round has the
-                gradient of the sum of all losses divided by the sum of all weights, whatever the
-                split. Give it to every pass or to none. A tensor is not waited for, and is checked
-                by ``reduce``.
+            weight: What the loss is a sum over, such as the batch's tokens, maybe 0. Then the
+                gradient is that of the sum of all losses divided by the sum of all weights,
+                whatever the split, over all rounds since the gradients were None or 0 and the
+                parameters changed. Give it to every pass or to none. A tensor is not waited for,
+                and is checked by ``reduce``.
             scaler: Scales the loss first, so that the gradient is scaled and may be infinite;
                 ``allocator.last.loss`` is not scaled.
             arguments: The arguments of ``Tensor.backward``.
 
         Raises:
             RuntimeError: Outside a batch.
-            ValueError: For a loss that is no scalar, and a weight that is not above 0.
+            ValueError: For a loss that is no scalar, and a weight that is below 0 or not finite.
         """
         self._check_batch("backward")
         if loss.ndim:
@@ -293,7 +295,8 @@ class Share:
 
         Raises:
             RuntimeError: Outside a batch.
-            ValueError: For a schedule without a loss function, and a weight that is not above 0.
+            ValueError: For a schedule without a loss function, and a weight that is below 0
+                or not finite.
         """
         self._check_batch("pipeline")
         loss_function = schedule._loss_fn
@@ -336,7 +339,7 @@ class Share:
         if isinstance(weight, Tensor):
             self._weights.append(weight.detach())
         elif weight is not None:
-            self._weights.append(_above_zero(weight))
+            self._weights.append(_from_zero(weight))
         # A mean loss counts once for each task of the batch, a sum counts as it is.
         count = self._batch_tasks if weight is None else 1
         return count / self._budget
@@ -344,12 +347,14 @@ class Share:
     def reduce(self) -> None:
         """Make the gradient of the model of the round the mean over its B tasks, on every rank.
 
-        Every rank calls it once, also a rank without tasks. Where the part of one rank has a fault,
-        such as a loss or gradient that is not finite, or two ranks computed the same batches, every
-        rank raises the same error, which names the worker, and no gradient has changed.
+        Every rank calls it once, also a rank without tasks. A task without a backward pass has no
+        gradient. Where the part of one rank has a fault, such as a loss or gradient that is not
+        finite, or two ranks computed the same batches, every rank raises the same error, which
+        names the worker, and no gradient has changed.
 
         Raises:
-            RuntimeError: If tasks are not computed, or none of them had its ``backward``.
+            RuntimeError: If tasks are not computed, or no task of any rank had its ``backward``.
+            ValueError: If some losses have a weight and others have none, or if all weights are 0.
         """
         if self.reduced_mark is not None:
             raise RuntimeError("a round is reduced once")
@@ -363,15 +368,20 @@ class Share:
                 "a backward pass failed, or its batch was left before the end, so that the gradient"
                 " has a part too many: begin the round again",
             )
-        if self.tasks and not self._ended_passes:
+        if not self._ended_passes and self._gradients.reached:
             raise RuntimeError(
-                "no task had a backward pass: call share.backward(loss) in place of"
-                " loss.backward()",
+                "the gradient has parts of which the share does not know: call"
+                " share.backward(loss) in place of loss.backward()",
             )
         self.computed_mark = self.watch.mark()
-        self.weight = sum(map(_above_zero, self._weights))
+        self.weight = sum(map(_from_zero, self._weights))
         self._reduce()
         self.reduced_mark = self.watch.mark()
+
+    def check_reduced(self) -> None:
+        """Raise ``RuntimeError`` unless the share is reduced."""
+        if self.reduced_mark is None:
+            raise RuntimeError("call share.reduce() inside the round, on every rank")
 
     def seconds(self) -> list[float]:
         """The time of each task in seconds, for a task of mean cost.
@@ -402,6 +412,22 @@ class Share:
             until = self.computed_mark
         return before + self.watch.seconds(self._timed[-1].end, until)
 
+    @property
+    def passes(self) -> Passes:
+        """Whether its losses have weights, if there are any."""
+        if not self._passes:
+            return Passes.NONE
+        if self._weights:
+            return Passes.WEIGHTED
+        return Passes.UNWEIGHTED
+
+    def mean_of_nothing(self) -> bool:
+        """Whether a loss of weight 0 is not finite, as a mean over nothing is."""
+        return any(
+            _from_zero(weight) == 0.0 and not bool(loss.isfinite())
+            for weight, loss in zip(self._weights, self._losses, strict=False)
+        )
+
     def loss(self) -> float:
         """The part of the mean loss that its tasks have.
 
@@ -412,16 +438,15 @@ class Share:
         return 0.0
 
 
-def _above_zero(weight: float | Tensor) -> float:
-    """A weight as a number; ``ValueError`` if it is not finite and above 0."""
+def _from_zero(weight: float | Tensor) -> float:
+    """A weight as a number; ``ValueError`` if it is below 0 or not finite."""
     number: Any = weight
     if isinstance(weight, Tensor) and weight.numel() == 1:
         number = weight.item()
     value = as_float(number)
-    if not 0.0 < value < float("inf"):
-        cure = "leave out the pass of a batch in which nothing counts"
+    if not 0.0 <= value < float("inf"):
         raise ValueError(
-            "weight must be a finite number above 0, such as the batch's tokens, not"
-            f" {short(weight)}; {cure}",
+            "weight must be a finite number from 0 on, such as the batch's tokens, not"
+            f" {short(weight)}",
         )
     return value

@@ -1,8 +1,8 @@
 """Allocation inside ``torch.distributed``: the tasks of each rank, and their mean gradient."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from math import isfinite
 from typing import Any
 
 import torch
@@ -13,12 +13,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.first_batches import OpenLoaders
+from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
 from ata_gym.cluster.torchrun.loaders import load_ahead
 from ata_gym.cluster.torchrun.plans import Plans
-from ata_gym.cluster.torchrun.quorum import QuorumRanks
-from ata_gym.cluster.torchrun.ranks import Fault, RankPart, Ranks
-from ata_gym.cluster.torchrun.replicas import Replica, alone, ranks_and_replica
+from ata_gym.cluster.torchrun.ranks import Fault, RankPart
+from ata_gym.cluster.torchrun.replicas import quorum_and_replica, ranks_and_replica
+from ata_gym.cluster.torchrun.report import rank_part
 from ata_gym.cluster.torchrun.results import RoundResult
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.waiting import Waiting
@@ -30,6 +31,7 @@ from ata_gym.typing import Ints, Keys, Worker
 from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
+_LOG = logging.getLogger("ata_gym.cluster")
 _LEFT_REASON = "it takes no tasks since it called leave()"
 _ABSENT_REASON = "it is not in the quorum"
 _NOISE_STREAM = 6
@@ -49,7 +51,7 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 12 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 14 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
     has the running statistics of batch norm of its own samples, and after it their means. The next
@@ -168,7 +170,13 @@ class TorchAllocator:
             **hyperparameters,
             "the version of ata_gym": __version__,
         }
-        self._ranks, self._replica = self._make_ranks(group, mesh, manager, name, configuration)
+        if manager is None:
+            made = ranks_and_replica(group, mesh, name, budget, configuration)
+        else:
+            made = quorum_and_replica(
+                manager, group, mesh, name, configuration, self._load_other, self._state_for_other
+            )
+        self._ranks, self._replica = made
         self._waiting = Waiting(self._ranks, non_negative("patience", patience))
         if flag("keyed_noise", keyed_noise):
             self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
@@ -196,27 +204,8 @@ class TorchAllocator:
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
+        self._gradient_weights = GradientWeights()
         self._open_loaders = OpenLoaders()
-
-    def _make_ranks(
-        self,
-        group: dist.ProcessGroup | None,
-        mesh: DeviceMesh | None,
-        manager: Any,
-        name: str | None,
-        configuration: Mapping[str, Any],
-    ) -> tuple[Ranks, Replica]:
-        budget = configuration["budget"]
-        if manager is None:
-            return ranks_and_replica(group, mesh, name, budget, configuration)
-        if group is not None or mesh is not None:
-            raise ValueError(
-                "give TorchAllocator a group, a mesh or a manager, which has its own group"
-            )
-        ranks = QuorumRanks(
-            manager, name, configuration, self._load_of_another, self._state_for_another
-        )
-        return ranks, alone(ranks, 0, budget)
 
     @property
     def _allocator(self) -> Allocator:
@@ -260,9 +249,13 @@ class TorchAllocator:
         """Run one round: the block gets the share of this rank, and at its end all ranks learn.
 
         Several models are one ``torch.nn.ModuleList``. Gradients of earlier rounds are kept and
-        added to. After an error inside the block the round does not count: nothing is learned, the
-        model has the gradients and running statistics of before, and the next call begins the round
-        again.
+        added to; where losses have weights, all rounds since the gradients were None or 0 and the
+        parameters changed, so those of one optimizer step, have one mean. After an error inside the
+        block the round does not count: nothing is learned, the model has the gradients and running
+        statistics of before, and the next call begins the round again. The other ranks get an error
+        that names this worker when they reduce, so that all can begin the round again; this rank
+        raises its error then. ``KeyboardInterrupt`` and ``SystemExit`` are raised at once, and the
+        others wait until this rank begins the round again, or its process ends.
 
         Raises:
             RuntimeError: If a round is open, or the block did not call ``share.reduce``.
@@ -292,7 +285,9 @@ class TorchAllocator:
         own_tasks, first_task = self._own_tasks(shares)
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
-            self._gradients = TaskGradients(model, self._ranks, self.budget, self._replica.ranks)
+            self._gradients = TaskGradients(
+                model, self._ranks, self.budget, self._replica.ranks, self._gradient_weights
+            )
         results: list[RoundResult | None] = []
         with self._gradients as gradients:
 
@@ -321,21 +316,20 @@ class TorchAllocator:
             self._share = share
             try:
                 yield share
-                if share.reduced_mark is None:
-                    raise RuntimeError("call share.reduce() inside the round, on every rank")
-                if self._ranks.elastic and gradients.changed:
-                    raise RuntimeError(
-                        "the weights were changed before it was known whether the step counts:"
-                        " step after the block of the round, if share.committed",
-                    )
+                share.check_reduced()
+                if self._ranks.elastic:
+                    gradients.check_unchanged()
                 share.committed = self._ranks.commit()
                 (result,) = results
                 if share.committed and result is not None:
                     self._learn(share, result, expected)
                 else:
                     gradients.drop()
+            except BaseException as error:
+                if self._others_wait(error, gradients):
+                    self._tell(error, shares, gradients)
+                raise
             finally:
-                self._end_failed(shares, gradients)
                 self._share = None
 
     def _own_tasks(self, shares: Ints) -> tuple[int, int]:
@@ -343,20 +337,33 @@ class TorchAllocator:
         rank = self._ranks.rank
         return int(shares[rank]), int(shares[:rank].sum())
 
-    def _end_failed(self, shares: Ints, gradients: TaskGradients) -> None:
-        """Give the other ranks a fault after an error, so that all ranks begin the round again.
+    def _others_wait(self, error: BaseException, gradients: TaskGradients) -> bool:
+        """Whether other ranks are to be told of an error inside the round.
 
-        They wait for the rest of the gradient, or may do so as ranks of the same replica. Where the
-        gradient was sent, there is nothing to do.
+        What ends a process is not held up, unless a part of the gradient is on its way, or ranks of
+        the same replica, or those of a quorum, may wait for it.
         """
-        waits = self.replica_size > 1 and not gradients.is_sent
-        if not (gradients.missed or waits):
-            return
+        if gradients.is_sent:
+            return False
+        close = self.replica_size > 1 or self._ranks.elastic
+        return gradients.partly_sent or close or isinstance(error, Exception)
+
+    def _tell(self, error: BaseException, shares: Ints, gradients: TaskGradients) -> None:
+        """Tell the other ranks, which wait for this rank's part, that it has failed."""
+        number = self.rounds + 1
+        _LOG.warning(
+            "round %d: %s failed, and tells the other ranks when they have computed their tasks:"
+            " %s: %s",
+            number,
+            self.name,
+            type(error).__name__,
+            error,
+        )
         part = RankPart(*[0.0] * len(RankPart._fields))._replace(fault=Fault.FAILED)
-        seconds = [0.0] * int(shares[self._ranks.rank])
-        with suppress(RuntimeError):
-            gradients.fault(finite=False)
-            seconds, part = self._replica.combined(self.rounds + 1, seconds, part)
+        no_seconds = [0.0] * int(shares[self._ranks.rank])
+        # Where the group is broken, too, the first error says more.
+        with suppress(RuntimeError), self._waiting.in_round(number):
+            seconds, part = self._replica.combined(number, no_seconds, part)
             gradients.sum(0.0, self._ranks.packed(seconds, part, shares), settle=False)
             self._replica.tell(None)
 
@@ -415,10 +422,10 @@ class TorchAllocator:
         self._leaves = False
         self.last = None
 
-    def _state_for_another(self) -> dict[str, Any]:
+    def _state_for_other(self) -> dict[str, Any]:
         return {"rounds": self.rounds, **self._plans.state_for_another()}
 
-    def _load_of_another(self, state: Mapping[str, Any]) -> None:
+    def _load_other(self, state: Mapping[str, Any]) -> None:
         self._plans.load_of_another(state)
         self.rounds = state["rounds"]
         self.last = None
@@ -437,7 +444,17 @@ class TorchAllocator:
             What all ranks know of the round; None if the sum has failed.
         """
         number = self.rounds + 1
-        part = self._rank_part(share, shares, gradients)
+        # In some rounds the state of the policy and the weights of the model are compared, too.
+        complete = self._plans.since_change == 0 or self.rounds % self._check_every == 0
+        part = rank_part(
+            share,
+            gradients,
+            checksum=self._plans.checksum(shares, self.rounds, complete=complete),
+            weights=fingerprint(gradients.parameters) if complete else 0.0,
+            batches=self._open_loaders.next_checksums(share.loaders),
+            leaves=self._leaves,
+            allow_nonfinite=self._allow_nonfinite,
+        )
         with self._waiting.in_round(number):
             replica_seconds, part = self._replica.combined(
                 number,
@@ -451,40 +468,18 @@ class TorchAllocator:
         if not self._ranks.failed:
             seconds, parts = self._ranks.unpacked(summed, shares)
             with self._replica.same_error():
-                self._ranks.check(number, parts, gradients.model, shares)
+                self._ranks.check(number, parts, gradients.model)
                 self._open_loaders.compare(number, self._ranks.names, parts, share.loaders)
         if self._ranks.failed:
             gradients.drop()
             return None
         result = RoundResult(self._ranks.names, shares, seconds, parts)
-        gradients.keep(result.factor())
+        if weight := float(parts.weight.sum()):
+            # All ranks have one number, also those whose part of sharded gradients is 0.
+            gradients.keep_mean(weight, float(parts.accumulated.max()), self.budget)
+        else:
+            gradients.keep()
         return result
-
-    def _rank_part(self, share: Share, shares: Ints, gradients: TaskGradients) -> RankPart[float]:
-        # In some rounds the state of the policy and the weights of the model are compared, too.
-        complete = self._plans.since_change == 0 or self.rounds % self._check_every == 0
-        loss = share.loss()
-        first_batch, second_batch = self._open_loaders.next_checksums(share.loaders)
-        return RankPart(
-            elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
-            latency=share.latency(),
-            loss=loss,
-            leaves=float(self._leaves),
-            checksum=self._plans.checksum(shares, complete=complete),
-            layout=gradients.layout,
-            samples=share.orders[-1] if share.orders else 0,
-            weight=share.weight,
-            weights=fingerprint(gradients.parameters) if complete else 0.0,
-            fault=self._fault(share, loss, gradients),
-            first_batch=first_batch,
-            second_batch=second_batch,
-        )
-
-    def _fault(self, share: Share, loss: float, gradients: TaskGradients) -> int:
-        if not (self._allow_nonfinite or isfinite(loss)):
-            return int(Fault.LOSS)
-        fault, place = gradients.fault(finite=not (self._allow_nonfinite or share.scaled))
-        return fault + len(Fault) * place
 
     def _learn(self, share: Share, result: RoundResult, expected: Mapping[Worker, float]) -> None:
         self._allocator.observe(result.times(), latency=result.latency())

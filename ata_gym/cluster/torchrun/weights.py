@@ -84,7 +84,9 @@ def fingerprint(parameters: Iterable[Tensor]) -> float:
     """
     total = 0.0
     for place, parameter in enumerate(parameters):
-        sample = np.nan_to_num(_sample(parameter).to("cpu", torch.float64).numpy())
+        # Memory that numpy has seen cannot be freed by ``fully_shard``, so this is a copy.
+        elements = _sample(parameter).to("cpu", torch.float64, copy=True)
+        sample = np.nan_to_num(elements.numpy())
         length = float(np.linalg.norm(sample))
         if length > 0.0:
             factors = np.cos(place + np.arange(len(sample)))
@@ -110,4 +112,4 @@ def _sample(parameter: Tensor) -> Tensor:
 
 
 def _bits(parameter: Tensor) -> bytes:
-    return _sample(parameter).cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return _sample(parameter).cpu().clone().view(torch.uint8).numpy().tobytes()

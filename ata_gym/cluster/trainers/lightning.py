@@ -63,6 +63,9 @@ class TaskStrategy(DDPStrategy):
 
     Args:
         allocator: Its process group is the default group, which the script has started.
+        weight_of: What a batch counts for, such as its tokens, maybe 0. Then ``training_step``
+            gives the sum of the loss over these, and the loss is the mean over all tokens of an
+            optimizer step. Without it each task counts alike.
         options: The options of ``DDPStrategy``.
 
     Raises:
@@ -74,7 +77,13 @@ class TaskStrategy(DDPStrategy):
             what waits for other ranks in ``training_step``.
     """
 
-    def __init__(self, allocator: TorchAllocator, **options: Any) -> None:
+    def __init__(
+        self,
+        allocator: TorchAllocator,
+        *,
+        weight_of: Callable[[Any], float | Tensor] | None = None,
+        **options: Any,
+    ) -> None:
         for option, reason in _UNSUPPORTED_OPTIONS.items():
             if options.get(option):
                 raise ValueError(f"TaskStrategy does not take {option}: {reason}; leave it out")
@@ -85,6 +94,7 @@ class TaskStrategy(DDPStrategy):
             )
         super().__init__(**options)
         self.allocator = for_trainer(allocator, "TaskStrategy")
+        self._weight_of = weight_of
         self._tasks: object = None
         self._gradients: list[Tensor | None] = []
         self._in_round = False
@@ -121,12 +131,17 @@ class TaskStrategy(DDPStrategy):
         assert self.lightning_module is not None
         assert self.model is not None
         trainer = self.lightning_module.trainer
-        rounds = trainer.accumulate_grad_batches
+        accumulated = trainer.accumulate_grad_batches
         parameters = list(self.model.parameters())
         # Lightning drops the gradients of the last step only after this call.
-        if trainer.fit_loop.batch_idx % rounds == 0:
+        if trainer.fit_loop.batch_idx % accumulated == 0:
             for parameter in parameters:
                 parameter.grad = None
+        if self._weight_of is None:
+            rounds = accumulated
+        else:
+            # The rounds of a step have one mean by their weights.
+            rounds = 1
         scaler = getattr(self.precision_plugin, "scaler", None)
         begin_scaling(scaler, self.root_device)
         with self.allocator.round(self.model) as share, self._computing():
@@ -138,10 +153,15 @@ class TaskStrategy(DDPStrategy):
                     **keywords,
                 )
                 loss = ClosureResult.from_training_step_output(output, rounds).closure_loss
+                weight: float | Tensor | None = None
+                if self._weight_of is not None:
+                    weight = self._weight_of(batch)
                 if loss is None:
                     # It reaches no parameter.
                     loss = torch.zeros((), device=self.root_device, requires_grad=True)
-                share.backward(loss, scaler=scaler)
+                    if weight is not None:
+                        weight = 0.0
+                share.backward(loss, weight=weight, scaler=scaler)
             share.reduce()
         if any(
             metric.meta.sync.should and metric.meta.fx == "training_step"

@@ -52,9 +52,10 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
     Args:
         allocator: Product after the ``TrainingArguments``, which start the process group.
         tasks_per_pass: Tasks in a pass, as for ``TaskSampler``.
-        weight_of: What a batch of inputs counts for, such as its tokens. Then the model's loss must
-            be a sum over these divided by ``num_items_in_batch``, as it is in language models, and
-            the loss is the mean over all tokens of a round. Without it each task counts alike.
+        weight_of: What a batch of inputs counts for, such as its tokens, maybe 0. Then the model's
+            loss must be a sum over these divided by ``num_items_in_batch``, as it is in language
+            models, and the loss is the mean over all tokens of an optimizer step. Without it each
+            task counts alike.
         arguments: The positional arguments of ``Trainer``.
         keywords: The keyword arguments of ``Trainer``.
 
@@ -89,6 +90,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         self.allocator = for_trainer(allocator, "TaskTrainer")
         self._tasks_per_pass = tasks_per_pass
         self._weight_of = weight_of
+        self._step_loss = _StepLoss()
         self._tasks: DataLoader[Any] | TaskStream | None = None
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -128,7 +130,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
         """Play a round.
 
         Returns:
-            The mean loss of the round's tasks, divided by the steps of accumulation.
+            What the round adds to the mean loss of the optimizer step.
         """
         if not isinstance(inputs, RoundBatch):
             raise ValueError(  # noqa: TRY004
@@ -161,11 +163,20 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
                 empty_every = self.args.torch_empty_cache_steps
                 if empty_every is not None and self.state.global_step % empty_every == 0:
                     clear_device_cache()
-                loss = loss / self.current_gradient_accumulation_steps
+                if weight is None:
+                    loss = loss / self.current_gradient_accumulation_steps
                 share.backward(loss, weight=weight, scaler=self.accelerator.scaler)
             share.reduce()
-        assert self.allocator.last is not None
-        return torch.tensor(self.allocator.last.loss, device=self.args.device)
+        last = self.allocator.last
+        assert last is not None
+        assert last.loss is not None
+        if self._weight_of is None:
+            added = last.loss
+        else:
+            added = self._step_loss.add(last.loss, last.weight)
+        if self.accelerator.sync_gradients:
+            self._step_loss = _StepLoss()
+        return torch.tensor(added, device=self.args.device)
 
     def _on_device(self, batch: Any) -> Any:
         non_blocking = self.accelerator.non_blocking
@@ -218,6 +229,21 @@ class TaskTrainer(Trainer):  # type: ignore[misc]
     def floating_point_ops(self, inputs: Any) -> int:
         """The number 0, since ``Trainer`` counts operations by the inputs of a batch."""
         return 0
+
+
+class _StepLoss:
+    """The mean loss of the rounds of an optimizer step so far, by their weights."""
+
+    def __init__(self) -> None:
+        self._mean = 0.0
+        self._weight = 0.0
+
+    def add(self, loss: float, weight: float) -> float:
+        """Take in the mean loss of a round, and return by how much the mean of the step rose."""
+        self._weight += weight
+        rise = (loss - self._mean) * weight / self._weight
+        self._mean += rise
+        return rise
 
 
 def _unsupported_options(trainer: Trainer) -> Iterator[tuple[str, str]]:

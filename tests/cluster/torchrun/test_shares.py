@@ -20,7 +20,6 @@ from ata_gym.cluster import KeyedSamples, TaskSampler, TorchAllocator  # noqa: E
 from ata_gym.cluster.torchrun import torch_allocator, waiting  # noqa: E402
 from ata_gym.cluster.torchrun.gradients import buckets  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
-from tests.cluster.torchrun.training import refused  # noqa: E402
 from tests.waiting import until  # noqa: E402
 
 BUDGET = 6
@@ -285,36 +284,4 @@ def test_augmentation_depends_on_no_rank_and_no_worker_process():
     # also in the second epoch
     assert len({drawn for _, *drawn in expected for drawn in drawn}) == 3 * len(
         expected,
-    )
-
-
-def without_weight():
-    allocator = TorchAllocator(BUDGET, "uta")
-
-    def one_round(*weights):
-        with allocator.round(nn.Identity()) as share:
-            with share.timed(share.tasks):
-                for weight in weights:
-                    share.backward(torch.ones((), requires_grad=True), weight=weight)
-            share.reduce()
-
-    wrong = (
-        (0,),
-        (-1.0,),
-        (float("nan"),),
-        ("7",),
-        (torch.tensor(0.0),),
-        (torch.ones(2),),
-        (1.0, None),
-    )
-    return [refused(lambda w=w: one_round(*w)) for w in wrong]
-
-
-def test_a_weight_that_is_none_is_refused_in_a_sentence():
-    *wrong, mixed = on_ranks(1, without_weight)[0]
-    assert all(
-        said.startswith("ValueError: weight must be a finite number above 0") for said in wrong
-    )
-    assert mixed.startswith(
-        "ValueError: give share.backward a weight in every pass of a round, or in none",
     )

@@ -47,6 +47,19 @@ def refused(work: Any) -> str:
     return ""
 
 
+def fixed_shares(shares: tuple[int, ...], **options: Any) -> TorchAllocator:
+    """An allocator with which each rank, "a", "b" and so on, has the same share in every round."""
+    names = "abcdefgh"[: len(shares)]
+    return TorchAllocator(
+        sum(shares),
+        "uta",
+        name=names[dist.get_rank()],
+        limits={name: (share, share) for name, share in zip(names, shares, strict=True)},
+        warm_up=0,
+        **options,
+    )
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -39,7 +39,9 @@ class Digits(Dataset):
             -100,
             self.x[..., 0].gt(0).long(),
         )
-        self.labels[:, 0] = 1
+        # The samples count for 1 to 4 tokens, and one in four for none.
+        counted = torch.randint(5, (64, 1), generator=generator)
+        self.labels[torch.arange(5) >= counted] = -100
 
     def __len__(self):
         return 64
@@ -65,7 +67,11 @@ class TrainerNet(nn.Module):
         return {
             "loss": (
                 summed
-                / (labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch)
+                / (
+                    labels.ne(-100).sum().clamp(min=1)
+                    if num_items_in_batch is None
+                    else num_items_in_batch
+                )
             ),
         }
 
@@ -140,7 +146,7 @@ def with_transformers(folder, weigh, resume=None, stream=False):
     )
 
 
-def with_lightning(folder, scale, resume=None, stream=False):
+def with_lightning(folder, scale, weigh, resume=None, stream=False):
     import lightning.pytorch as pl
     from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.plugins import MixedPrecision
@@ -153,7 +159,7 @@ def with_lightning(folder, scale, resume=None, stream=False):
             self.net = TrainerNet()
 
         def training_step(self, batch, _number):
-            return self.net(**batch)["loss"]
+            return self.net(**batch, num_items_in_batch=1 if weigh else None)["loss"]
 
         def configure_optimizers(self):
             optimizer = torch.optim.AdamW(self.parameters(), lr=0.05)
@@ -175,7 +181,7 @@ def with_lightning(folder, scale, resume=None, stream=False):
     if scale:  # the model has float64, which autocast leaves as it is
         off["plugins"] = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
     trainer = pl.Trainer(
-        strategy=TaskStrategy(allocator),
+        strategy=TaskStrategy(allocator, weight_of=tokens if weigh else None),
         accelerator="cpu",
         devices=dist.get_world_size(),
         max_steps=STEPS,
@@ -195,19 +201,20 @@ def play(work, folder, size, *arguments):
     return [np.load(folder / f"rank-{rank}.npz") for rank in range(size)]
 
 
-def alone(weigh, stream=False):
+def alone(weigh, decay, stream=False):
     model = TrainerNet()
     data = Digits()
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=0.05,
-        weight_decay=0.0 if weigh is not None else 0.01,
+        weight_decay=decay,
     )
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
     order = TaskSampler(SimpleNamespace(budget=BUDGET), data, samples=SAMPLES, seed=3)
     losses = []
     for step in range(STEPS):
         losses.append(0.0)
+        tokens_of_step = 0
         for part in range(ACCUMULATED):
             start = (step * ACCUMULATED + part) * BUDGET * SAMPLES
             if stream:
@@ -216,13 +223,16 @@ def alone(weigh, stream=False):
                 samples = order.samples_from(start, BUDGET * SAMPLES)
             tasks = [data[samples[at : at + SAMPLES]] for at in range(0, len(samples), SAMPLES)]
             if weigh:
-                loss = sum(model(**task, num_items_in_batch=1)["loss"] for task in tasks) / sum(
-                    map(tokens, tasks),
-                )
+                loss = sum(model(**task, num_items_in_batch=1)["loss"] for task in tasks)
+                tokens_of_step += sum(map(tokens, tasks))
             else:
-                loss = sum(model(**task)["loss"] for task in tasks) / BUDGET
-            (loss / ACCUMULATED).backward()
-            losses[-1] += loss.item() / ACCUMULATED
+                loss = sum(model(**task)["loss"] for task in tasks) / BUDGET / ACCUMULATED
+            loss.backward()
+            losses[-1] += loss.item()
+        if weigh:
+            losses[-1] /= tokens_of_step
+            for parameter in model.parameters():
+                parameter.grad /= tokens_of_step
         nn.utils.clip_grad_norm_(model.parameters(), CLIPPED)
         optimizer.step()
         schedule.step()
@@ -242,7 +252,7 @@ def test_transformers_trains_as_one_process_and_goes_on_from_its_checkpoint_with
     weigh,
 ):
     pytest.importorskip("transformers")
-    expected, losses = alone(weigh)
+    expected, losses = alone(weigh, decay=0.0)
     ranks = play(with_transformers, tmp_path, 2, weigh)
     assert_alike(ranks, expected)
     np.testing.assert_allclose([rank["losses"] for rank in ranks], [losses] * 2, rtol=1e-3)
@@ -253,16 +263,17 @@ def test_transformers_trains_as_one_process_and_goes_on_from_its_checkpoint_with
         )
 
 
-@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize(("scale", "weigh"), [(False, False), (True, True)])
 def test_lightning_trains_as_one_process_and_goes_on_from_its_checkpoint_with_other_ranks(
     tmp_path,
     scale,
+    weigh,
 ):
     pytest.importorskip("lightning")
-    expected, _ = alone(None)
-    assert_alike(play(with_lightning, tmp_path, 2, scale), expected)
+    expected, _ = alone(weigh, decay=0.01)
+    assert_alike(play(with_lightning, tmp_path, 2, scale, weigh), expected)
     assert_alike(
-        play(with_lightning, tmp_path, 3, scale, str(tmp_path / "pl" / "step=4.ckpt")),
+        play(with_lightning, tmp_path, 3, scale, weigh, str(tmp_path / "pl" / "step=4.ckpt")),
         expected,
     )
 

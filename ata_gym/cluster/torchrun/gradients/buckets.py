@@ -117,6 +117,8 @@ class Buckets:
         parameters: The parameters, of which all are trained; in the order in which forward passes
             use them, if possible.
         extras: The forms of the tensors that are summed with the gradients.
+        sparse: The places of the parameters whose gradients may be sparse; they stay so until the
+            round ends, beside their sum in the bucket, which is dense.
         ranks: The ranks.
     """
 
@@ -124,10 +126,12 @@ class Buckets:
         self,
         parameters: list[nn.Parameter],
         extras: Sequence[Form],
+        sparse: Sequence[int],
         ranks: Ranks,
     ) -> None:
         self.parameters = list(parameters)
         self.extras = list(extras)
+        self.sparse = list(sparse)
         self._ranks = ranks
         forms = gradient_forms(parameters)
         self.forms = [*forms, *extras]
@@ -191,6 +195,8 @@ class Buckets:
         """Whether a backward pass of this rank gave a gradient to each parameter."""
         self.changed_after_send = False
         """Whether a gradient was added to a bucket that had been sent."""
+        self.unexpected_sparse: int | None = None
+        """The place of a gradient that is sparse and may not be so; None if there is none."""
         self.sent = 0
         """The number of buckets that were sent."""
         self._last_pass = False
@@ -294,20 +300,27 @@ class Buckets:
             if self.parameters[place].grad is not self._held[place]
         ]
         dense: list[tuple[Tensor, Tensor]] = []
+        held: list[tuple[Tensor, int]] = []
         for view, place in outside:
             gradient = self.parameters[place].grad
             if gradient is None:
                 view.zero_()
+                held.append((view, place))
                 continue
             part = local_part(gradient)
             if part.layout is torch.strided:
                 dense.append((view, part))
             else:
                 view.copy_(part.to_dense())
+                if place in self.sparse:
+                    # Later passes add to the sparse gradient.
+                    continue
+                self.unexpected_sparse = place
+            held.append((view, place))
         if dense:
             _copy_all([view for view, _ in dense], [part for _, part in dense])
         # Later passes add to the gradient in the bucket.
-        for view, place in outside:
+        for view, place in held:
             self._hold(bucket, view, place)
 
     def _hold(self, bucket: _Bucket, view: Tensor, place: int) -> None:

@@ -2,9 +2,9 @@
 
 import operator
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,27 +17,47 @@ from ata_gym.cluster.torchrun.dtensors import (
     ranks_of,
     sharded_as,
 )
+from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
 from ata_gym.cluster.torchrun.gradients.buckets import (
     Buckets,
     Form,
     gradient_dtype,
     gradient_forms,
 )
+from ata_gym.cluster.torchrun.gradients.other_models import (
+    other_models_are_checked,
+    without_communication,
+)
+from ata_gym.cluster.torchrun.gradients.unsupported import (
+    has_sparse_gradient,
+    parameter_groups,
+    unsupported_parts,
+)
 from ata_gym.cluster.torchrun.ranks import Fault, Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.models.model import trained_weights
 
 
+class _OldGradient(NamedTuple):
+    """The gradient of a parameter before a round."""
+
+    parameter: nn.Parameter
+    """A trained parameter as it is between rounds."""
+    gradient: Tensor | None
+    weight: float
+    """The sum of the weights of the losses that the gradient is the mean of, or 0."""
+
+
 class TaskGradients:
     """The gradient that the tasks of a round leave in a model; one object serves all rounds.
 
-    Inside the context the model does not communicate by itself, and gradients of before are set
-    aside. ``sum`` sums over the ranks, each of which has divided the losses of its tasks by B, and
-    ``keep`` gives the model the sums, added to what was set aside. Where ``expect_last`` was called
-    before a rank's last backward pass, each part of the gradient is sent as soon as that pass has
-    computed it.
+    Inside the context no model communicates by itself, and gradients of before are set aside.
+    ``sum`` sums over the ranks, each of which has divided the losses of its tasks by B, and
+    ``keep`` gives the model the sums, added to what was set aside; ``keep_mean`` makes both one
+    mean. Where ``expect_last`` was called before a rank's last backward pass, each part of the
+    gradient is sent as soon as that pass has computed it.
 
-    A context that ends without ``keep``, or with an error, leaves the gradients and running
+    A context that ends without either of them, or with an error, leaves the gradients and running
     statistics of before. A parameter that no task of any rank reached has no gradient. The running
     statistics of batch norm become the means over ranks, weighted by their tasks. The parameters of
     a model with ``fully_shard`` are whole during the round, unless it has cut them among the ranks
@@ -50,16 +70,23 @@ class TaskGradients:
         budget: The number B of tasks of a round.
         replica_ranks: The ranks that hold a replica of the model together with this rank, and this
             rank.
+        weights: The weights of gradients.
     """
 
     def __init__(
-        self, model: nn.Module, ranks: Ranks, budget: int, replica_ranks: Collection[int]
+        self,
+        model: nn.Module,
+        ranks: Ranks,
+        budget: int,
+        replica_ranks: Collection[int],
+        weights: GradientWeights,
     ) -> None:
         self.model = model
         self._replica_ranks = frozenset(replica_ranks)
         self._ranks = ranks
         self._budget = budget
-        self._buckets = Buckets([], [], ranks)
+        self._gradient_weights = weights
+        self._buckets = Buckets([], [], [], ranks)
         self.layout = 0
         """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
         self.shards_in_replica = False
@@ -71,7 +98,7 @@ class TaskGradients:
         for module in modules:
             if self._is_sharded_in_replica(module):
                 continue
-            for feature, cure in _unsupported_parts(module):
+            for feature, cure in unsupported_parts(module):
                 raise ValueError(
                     f"{feature} is not respected inside a round, in which gradients are summed"
                     f" once, as they are: {cure}",
@@ -84,10 +111,17 @@ class TaskGradients:
         ]
         self._saved_statistics = [statistic.clone() for statistic in self._statistics]
         trained = trained_weights(self.model)
-        # The trained parameters as they are between rounds, and their gradients before this round.
         self._old_gradients = [
-            (weights, None if weights.grad is None else weights.grad.clone()) for weights in trained
+            _OldGradient(
+                parameter,
+                None if parameter.grad is None else parameter.grad.clone(),
+                self._gradient_weights.get(parameter),
+            )
+            for parameter in trained
         ]
+        # A parameter that no task has reached yet has the weight of the others.
+        self.accumulated = max((old.weight for old in self._old_gradients), default=0.0)
+        """The sum of the weights of earlier rounds, to whose gradients this round's are added."""
         # Whether the model has been given the sums.
         self._kept = False
         self._stack = ExitStack()
@@ -95,15 +129,8 @@ class TaskGradients:
             parameter.grad = None
         for module in modules:
             if isinstance(module, DistributedDataParallel):
-                self._stack.enter_context(module.no_sync())
-                self._stack.callback(
-                    setattr,
-                    module,
-                    "require_forward_param_sync",
-                    module.require_forward_param_sync,
-                )
-                # Otherwise its first forward pass would broadcast the buffers.
-                module.require_forward_param_sync = False
+                self._stack.enter_context(without_communication(module))
+        self._stack.enter_context(other_models_are_checked())
         self._sharded: list[Any] = []
         self.shards_in_replica = False
         sharded: Any
@@ -142,7 +169,7 @@ class TaskGradients:
             group.mesh_info.mesh
             for part in module.modules()
             if is_instance("torch.distributed.fsdp", "FSDPModule", part)
-            for group in _parameter_groups(part)
+            for group in parameter_groups(part)
         ]
         ranks = {rank for mesh in meshes for rank in mesh.mesh.flatten().tolist()}
         return len(self._replica_ranks) > 1 and ranks <= self._replica_ranks
@@ -169,17 +196,29 @@ class TaskGradients:
             dtype = torch.float64
         else:
             dtype = torch.float32
-        # The extras are the running statistics, and one tensor with whether each
-        # parameter was reached and the message of the round.
+        sparse_weights = {
+            id(module.weight) for module in self.model.modules() if has_sparse_gradient(module)
+        }
+        sparse = [
+            place for place, parameter in enumerate(trained) if id(parameter) in sparse_weights
+        ]
+        # The extras are the running statistics, the rows of each gradient that may be sparse, and
+        # one tensor with whether each parameter was reached and the message of the round.
         extras = [Form.from_tensor(statistic) for statistic in self._statistics]
+        extras += [
+            Form((len(trained[place]) + 1,), (1,), forms[place].dtype, forms[place].device)
+            for place in sparse
+        ]
         length = len(trained) + self._ranks.length(self._budget)
         extras.append(Form((length,), (1,), dtype, device))
         buckets = self._buckets
-        if buckets.forms != [*forms, *extras] or any(
-            map(operator.is_not, buckets.parameters, trained),
+        if (
+            buckets.forms != [*forms, *extras]
+            or buckets.sparse != sparse
+            or any(map(operator.is_not, buckets.parameters, trained))
         ):
             buckets.close()
-            self._buckets = Buckets(trained, extras, self._ranks)
+            self._buckets = Buckets(trained, extras, sparse, self._ranks)
             layout_text = repr([(*form[:2], form.dtype) for form in forms])
             self.layout = zlib.crc32(layout_text.encode()) & 0xFFFFFF
         self._buckets.begin()
@@ -195,8 +234,9 @@ class TaskGradients:
         for sharded in self._sharded:
             sharded.reshard()
         if failed:
-            for parameter, old_gradient in self._old_gradients:
+            for parameter, old_gradient, weight in self._old_gradients:
                 parameter.grad = old_gradient
+                self._gradient_weights.set(parameter, weight)
             for statistic, saved in zip(self._statistics, self._saved_statistics, strict=True):
                 statistic.copy_(saved)
         self._old_gradients = []
@@ -230,13 +270,9 @@ class TaskGradients:
         return self._buckets.sent == len(self._buckets.buckets)
 
     @property
-    def missed(self) -> bool:
-        """Whether the other ranks wait for the rest of this rank's gradient.
-
-        Where ranks come and go, they also wait if nothing was sent.
-        """
-        begun = self._ranks.elastic or self._buckets.sent > 0
-        return begun and self._buckets.sent < len(self._buckets.buckets)
+    def partly_sent(self) -> bool:
+        """Whether the other ranks wait for the rest of this rank's gradient."""
+        return 0 < self._buckets.sent < len(self._buckets.buckets)
 
     def drop(self) -> None:
         """Let the round leave the gradients and running statistics of before, as an error does.
@@ -247,10 +283,18 @@ class TaskGradients:
         for bucket in self._buckets.buckets:
             bucket.gradients.zero_()
 
+    def check_unchanged(self) -> None:
+        """Raise ``RuntimeError`` if a parameter was changed since the round began."""
+        if self._weights.changed() is not None:
+            raise RuntimeError(
+                "the weights were changed before it was known whether the step counts: step after"
+                " the block of the round, if share.committed",
+            )
+
     @property
-    def changed(self) -> bool:
-        """Whether a parameter was changed since the round began."""
-        return self._weights.changed() is not None
+    def reached(self) -> bool:
+        """Whether a backward pass of this rank gave a gradient to a parameter."""
+        return any(self._buckets.reached)
 
     def forget(self) -> None:
         """Begin the round anew, without the gradients and running statistics of its tasks."""
@@ -271,18 +315,21 @@ class TaskGradients:
             return Fault.CHANGED, place
         if self._buckets.changed_after_send:
             return Fault.SECOND_PASS, 0
+        if (place := self._buckets.unexpected_sparse) is not None:
+            return Fault.SPARSE, self._number(place)
         # A norm may be infinite just because the squares are too large, so the elements decide.
         if finite and not all(norm.isfinite() for norm in norms):
             place = self._buckets.not_finite()
             if place is not None:
-                faulty = self._buckets.parameters[place]
-                places = (
-                    number
-                    for number, parameter in enumerate(self.parameters)
-                    if parameter is faulty
-                )
-                return Fault.GRADIENT, next(places)
+                return Fault.GRADIENT, self._number(place)
         return Fault.NONE, 0
+
+    def _number(self, place: int) -> int:
+        """The number, among all parameters, of the trained parameter at a place."""
+        trained = self._buckets.parameters[place]
+        return next(
+            number for number, parameter in enumerate(self.parameters) if parameter is trained
+        )
 
     @torch.no_grad()
     def sum(self, weight: float, message: Tensor, *, settle: bool = True) -> Tensor:
@@ -299,35 +346,76 @@ class TaskGradients:
         """
         reached = torch.tensor(self._buckets.reached, dtype=message.dtype, device=message.device)
         weighted = [statistic * weight for statistic in self._statistics]
-        self._buckets.sum([*weighted, torch.cat([reached, message])], settle=settle)
+        rows = map(self._rows, self._buckets.sparse)
+        self._buckets.sum([*weighted, *rows, torch.cat([reached, message])], settle=settle)
         return self._buckets.sums[-1][len(reached) :]
 
+    def _rows(self, place: int) -> Tensor:
+        """Which rows a gradient has on this rank if it is sparse.
+
+        One more number says whether it is dense, as where its parameter is used in another way,
+        too.
+        """
+        parameter = self._buckets.parameters[place]
+        gradient = parameter.grad
+        rows = torch.zeros(len(parameter) + 1, device=parameter.device)
+        if gradient is not None and gradient.is_sparse:
+            rows[gradient.coalesce().indices()[0]] = 1.0
+        elif self._buckets.reached[place]:
+            rows[-1] = 1.0
+        return rows
+
+    def keep(self) -> None:
+        """Give the sums to the model, added to its gradients of before."""
+        self._keep(1.0, 0.0)
+
+    def keep_mean(self, weight: float, accumulated: float, budget: int) -> None:
+        """Make the sums and the gradients of before one mean over all their weights.
+
+        Args:
+            weight: The sum of the weights of all ranks in this round, above 0.
+            accumulated: The sum of the weights of the rounds before; 0 if the gradients of before
+                are no mean, and stay as they are.
+            budget: The number B by which the losses were divided.
+        """
+        total = accumulated + weight
+        self._buckets.scale(budget / total)
+        self._keep(accumulated / total if accumulated else 1.0, total)
+
     @torch.no_grad()
-    def keep(self, factor: float) -> None:
-        """Give the sums to the model, the gradients multiplied by a factor."""
-        if factor != 1.0:
-            self._buckets.scale(factor)
-        *means, message = self._buckets.sums
-        for statistic, mean in zip(self._statistics, means, strict=True):
+    def _keep(self, old_factor: float, weight: float) -> None:
+        """Give the sums to the model, added to its gradients of before times a factor.
+
+        Args:
+            old_factor: The factor on the gradients of before.
+            weight: The weight that the gradients then have.
+        """
+        statistics = len(self._statistics)
+        *extras, message = self._buckets.sums
+        for statistic, mean in zip(self._statistics, extras[:statistics], strict=True):
             statistic.copy_(mean)
+        gradients = list(self._buckets.gradients)
+        for place, rows in zip(self._buckets.sparse, extras[statistics:], strict=True):
+            if not rows[-1]:
+                gradients[place] = _sparse(gradients[place], rows[:-1])
         for parameter in self._buckets.parameters:
             parameter.grad = None
         for sharded in self._sharded:
             sharded.reshard()
         # How many ranks have reached each parameter.
         counts = message[: len(self._old_gradients)].tolist()
-        for (parameter, old_gradient), during, part, count in zip(
-            self._old_gradients,
-            self._buckets.parameters,
-            self._buckets.gradients,
-            counts,
-            strict=True,
+        for old, during, part, count in zip(
+            self._old_gradients, self._buckets.parameters, gradients, counts, strict=True
         ):
             if count:
-                gradient = _gradient_of(parameter, during, part)
+                gradient = _gradient_of(old.parameter, during, part)
             else:
                 gradient = None
-            _set_gradient(parameter, gradient, old_gradient)
+            old_gradient = old.gradient
+            if old_gradient is not None and old_factor != 1.0:
+                old_gradient = old_gradient * old_factor
+            _set_gradient(old.parameter, gradient, old_gradient)
+            self._gradient_weights.set(old.parameter, weight)
         self._kept = True
 
 
@@ -352,61 +440,19 @@ def _set_gradient(parameter: Tensor, gradient: Tensor | None, old_gradient: Tens
         parameter.grad = gradient
     elif gradient is None:
         parameter.grad = old_gradient
+    elif old_gradient.is_sparse:
+        # A dense tensor is added to a sparse one only in this order.
+        parameter.grad = gradient + old_gradient
     else:
         parameter.grad = old_gradient + gradient
 
 
-def _is_of_deepspeed(module: Any) -> bool:
-    """Whether DeepSpeed sums the gradients of a module, as ``deepspeed.initialize`` lets it do.
-
-    The engine leaves hooks in the module, so that the module without the engine is recognised.
-    """
-    functions = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    packages = {str(getattr(each, "__module__", "")).partition(".")[0] for each in functions}
-    is_engine = is_instance("deepspeed.runtime.engine", "DeepSpeedEngine", module)
-    return is_engine or "deepspeed" in packages
-
-
-def _unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
-    """What in a module communicates in a way that a round does not respect, and the cure."""
-    if isinstance(module, nn.SyncBatchNorm):
-        yield (
-            "SyncBatchNorm",
-            "use BatchNorm, whose running statistics become the means over all tasks",
-        )
-    elif isinstance(module, DistributedDataParallel):
-        if module.static_graph:
-            yield "DistributedDataParallel(static_graph=True)", "leave static_graph out"
-        if module._comm_hooks:
-            yield "a communication hook of DistributedDataParallel", "register none"
-    elif _is_of_deepspeed(module):
-        yield (
-            "an engine of DeepSpeed, or its module,",
-            "use the module as it was before deepspeed.initialize, with torch's"
-            " ZeroRedundancyOptimizer in place of stage 1 of ZeRO, and fully_shard in place of"
-            " stages 2 and 3",
-        )
-    elif is_instance("torch.distributed.fsdp", "FullyShardedDataParallel", module):
-        yield "FullyShardedDataParallel", "use fully_shard, or the plain module"
-    elif is_instance("torch.distributed.fsdp", "FSDPModule", module):
-        state = module._get_fsdp_state()
-        policy = state._mp_policy
-        dtypes = {parameter.dtype for parameter in module.parameters()}
-        # Gradients have the dtype of the policy's parameters, or else of the parameters.
-        computed = {policy.param_dtype} - {None} or dtypes
-        if policy.reduce_dtype is not None and {policy.reduce_dtype} != computed:
-            yield (
-                f"MixedPrecisionPolicy(reduce_dtype={policy.reduce_dtype}) of fully_shard",
-                "leave reduce_dtype out",
-            )
-        for group in _parameter_groups(module):
-            options = ("gradient_divide_factor", "_all_reduce_hook")
-            if any(getattr(group, name, None) is not None for name in options):
-                yield "a divide factor or all-reduce hook of fully_shard", "set none"
-
-
-def _parameter_groups(module: Any) -> list[Any]:
-    """The groups of parameters that ``fully_shard`` has cut in a module."""
-    state = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
-    return list(filter(None, groups))
+def _sparse(gradient: Tensor, rows: Tensor) -> Tensor:
+    """A gradient of which only the rows that are not 0 in ``rows``, shape (rows,), are kept."""
+    numbers = rows.nonzero().flatten()
+    return torch.sparse_coo_tensor(
+        numbers[None],
+        gradient[numbers],
+        gradient.shape,
+        is_coalesced=True,
+    )
