@@ -445,7 +445,7 @@ def trainer_of(name):
     return trainers.TaskTrainer(net(), allocator=allocator)
 
 
-FAILED = "RuntimeError: round 2: w1 failed when others waited for its gradient"
+FAILED = "RuntimeError: round 2: w1 failed inside the round"
 CASES = [
     (
         lambda: again(spoiled(3, lambda loss: loss * math.nan)),
