@@ -104,6 +104,8 @@ def _serve(pipe: Any) -> None:
     while True:
         rank, size, folder, backend, work, arguments = pipe.recv()
         os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank)}
+        # What this process has drawn for another test does not tell it from other ranks.
+        torch.manual_seed(0)
         try:
             if "nccl" in backend:
                 torch.cuda.set_device(rank % torch.cuda.device_count())
