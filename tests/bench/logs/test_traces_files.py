@@ -27,7 +27,7 @@ def command(*words):
 
 
 PROFILED = """
-import sys, torch
+import sys, time, torch
 with torch.profiler.profile(
     activities=[torch.profiler.ProfilerActivity.CPU],
     schedule=torch.profiler.schedule(wait=0, warmup=1, active=3),
@@ -35,8 +35,10 @@ with torch.profiler.profile(
 ) as profiler:
     for _ in range(4):
         torch.ones(50, 50) @ torch.ones(50, 50)
+        time.sleep(0.05)
         profiler.step()
 """
+"""Each step waits, so that the last is no stub of steps that a loaded machine interrupted."""
 
 
 def test_a_real_profiler_trace_is_read(tmp_path):
