@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ata_gym.cluster.on_ray.rounds.runner import RayRound, RayRunner
     from ata_gym.cluster.round_record import RoundRecord
     from ata_gym.cluster.shadow import Shadow
-    from ata_gym.cluster.torchrun.keyed_samples import KeyedSamples
-    from ata_gym.cluster.torchrun.task_sampler import TaskSampler
-    from ata_gym.cluster.torchrun.task_stream import TaskStream
+    from ata_gym.cluster.torchrun.loading.keyed_samples import KeyedSamples
+    from ata_gym.cluster.torchrun.loading.task_sampler import TaskSampler
+    from ata_gym.cluster.torchrun.loading.task_stream import TaskStream
     from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
     from ata_gym.cluster.trace_recorder import TraceRecorder
     from ata_gym.cluster.trainers.lightning import TaskStrategy
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 else:
     _MODULES = {
         "ClusterBackend": "on_ray.rounds.backend",
-        "KeyedSamples": "torchrun.keyed_samples",
+        "KeyedSamples": "torchrun.loading.keyed_samples",
         "RayRound": "on_ray.rounds.runner",
         "RayRunner": "on_ray.rounds.runner",
         "RoundRecord": "round_record",
         "Shadow": "shadow",
-        "TaskSampler": "torchrun.task_sampler",
+        "TaskSampler": "torchrun.loading.task_sampler",
         "TaskStrategy": "trainers.lightning",
-        "TaskStream": "torchrun.task_stream",
+        "TaskStream": "torchrun.loading.task_stream",
         "TaskTrainer": "trainers.transformers",
         "TorchAllocator": "torchrun.torch_allocator",
         "TraceRecorder": "trace_recorder",

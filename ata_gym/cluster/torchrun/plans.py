@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ata_gym.cluster.torchrun.ranks import Member, Ranks
+from ata_gym.cluster.torchrun.ranks.ranks import Member, Ranks
 from ata_gym.typing import Ints, Worker
 from ata_policies import Allocator
 

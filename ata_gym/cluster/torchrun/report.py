@@ -3,7 +3,7 @@
 from math import isfinite
 
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.ranks import Fault, RankPart
+from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
 from ata_gym.cluster.torchrun.share import Share
 
 

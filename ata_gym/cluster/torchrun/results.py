@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.cluster.torchrun.ranks import RankPart
+from ata_gym.cluster.torchrun.ranks.parts import RankPart
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.typing import Floats, Ints, Worker
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.amp import GradScaler
 
 from ata_gym.cluster.torchrun.dtensors import whole
-from ata_gym.cluster.torchrun.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.loaders import batches
-from ata_gym.cluster.torchrun.ranks import Passes
-from ata_gym.cluster.torchrun.task_sampler import sampler_of
+from ata_gym.cluster.torchrun.loading.first_batches import OpenLoaders
+from ata_gym.cluster.torchrun.loading.loaders import batches
+from ata_gym.cluster.torchrun.loading.task_sampler import sampler_of
+from ata_gym.cluster.torchrun.ranks.parts import Passes
 from ata_gym.models.memory import lacks_memory
 from ata_gym.models.stopwatch import Mark, Stopwatch
 from ata_gym.utils.validation import as_float, short, whole_number

@@ -12,17 +12,17 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.cluster.torchrun.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
-from ata_gym.cluster.torchrun.loaders import load_ahead
+from ata_gym.cluster.torchrun.loading.first_batches import OpenLoaders
+from ata_gym.cluster.torchrun.loading.loaders import load_ahead
 from ata_gym.cluster.torchrun.plans import Plans
-from ata_gym.cluster.torchrun.ranks import Fault, RankPart
-from ata_gym.cluster.torchrun.replicas import quorum_and_replica, ranks_and_replica
+from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
+from ata_gym.cluster.torchrun.ranks.replicas import quorum_and_replica, ranks_and_replica
+from ata_gym.cluster.torchrun.ranks.waiting import Waiting
 from ata_gym.cluster.torchrun.report import rank_part
 from ata_gym.cluster.torchrun.results import RoundResult
 from ata_gym.cluster.torchrun.share import Share
-from ata_gym.cluster.torchrun.waiting import Waiting
 from ata_gym.cluster.torchrun.weights import fingerprint
 from ata_gym.models.seeds import seeded
 from ata_gym.models.stopwatch import Stopwatch

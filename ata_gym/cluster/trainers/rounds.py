@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.utils.data import DataLoader, IterableDataset
 
-from ata_gym.cluster.torchrun.task_sampler import TaskSampler, sampler_of
-from ata_gym.cluster.torchrun.task_stream import TaskStream
+from ata_gym.cluster.torchrun.loading.task_sampler import TaskSampler, sampler_of
+from ata_gym.cluster.torchrun.loading.task_stream import TaskStream
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 
 

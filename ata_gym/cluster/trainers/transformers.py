@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from ata_gym.cluster.torchrun.task_sampler import TaskSampler
-from ata_gym.cluster.torchrun.task_stream import TaskStream
+from ata_gym.cluster.torchrun.loading.task_sampler import TaskSampler
+from ata_gym.cluster.torchrun.loading.task_stream import TaskStream
 from ata_gym.cluster.torchrun.torch_allocator import TorchAllocator
 from ata_gym.cluster.trainers.rounds import RoundBatch, begin_scaling, for_trainer, rounds_of
 from ata_gym.utils.extras import require

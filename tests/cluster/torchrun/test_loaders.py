@@ -24,7 +24,7 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from ata_gym.cluster import TaskSampler, TaskStream, TorchAllocator  # noqa: E402
-from ata_gym.cluster.torchrun.first_batches import checksum  # noqa: E402
+from ata_gym.cluster.torchrun.loading.first_batches import checksum  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import compute, refused  # noqa: E402
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 pytest.importorskip("torch")
 
 from ata_gym.cluster.torchrun.plans import Plans
-from ata_gym.cluster.torchrun.ranks import Member
+from ata_gym.cluster.torchrun.ranks.ranks import Member
 from ata_policies import Allocator
 
 SPEEDS = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 3.0}

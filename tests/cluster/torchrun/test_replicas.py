@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
 from ata_gym.cluster.torchrun.gradients import buckets  # noqa: E402
-from ata_gym.cluster.torchrun.ranks import Fault, RankPart  # noqa: E402
+from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import refused  # noqa: E402
 

@@ -17,8 +17,9 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from ata_gym.cluster import KeyedSamples, TaskSampler, TorchAllocator  # noqa: E402
-from ata_gym.cluster.torchrun import torch_allocator, waiting  # noqa: E402
+from ata_gym.cluster.torchrun import torch_allocator  # noqa: E402
 from ata_gym.cluster.torchrun.gradients import buckets  # noqa: E402
+from ata_gym.cluster.torchrun.ranks import waiting  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.waiting import until  # noqa: E402
 

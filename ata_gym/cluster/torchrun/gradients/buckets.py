@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ata_gym.cluster.torchrun.dtensors import alike, is_dtensor, local_part
-from ata_gym.cluster.torchrun.ranks import Ranks
+from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 
 _SIZE = 25 * 2**20
 """The bytes of a bucket; while a bucket is sent, the next one is filled."""

@@ -33,7 +33,8 @@ from ata_gym.cluster.torchrun.gradients.unsupported import (
     parameter_groups,
     unsupported_parts,
 )
-from ata_gym.cluster.torchrun.ranks import Fault, Ranks
+from ata_gym.cluster.torchrun.ranks.parts import Fault
+from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.models.model import trained_weights
 

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ata_gym.cluster.torchrun.first_batches import checksum
-from ata_gym.cluster.torchrun.task_sampler import OpenRounds, check_loader, sampler_of
+from ata_gym.cluster.torchrun.loading.first_batches import checksum
+from ata_gym.cluster.torchrun.loading.task_sampler import OpenRounds, check_loader, sampler_of
 from ata_gym.models.seeds import generators_preserved, seed_generators
 from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.utils.validation import whole_number

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler
 
-from ata_gym.cluster.torchrun.keyed_samples import KeyedIndex, KeyedSamples
-from ata_gym.cluster.torchrun.sampler_order import checked_length, sampler_order
+from ata_gym.cluster.torchrun.loading.keyed_samples import KeyedIndex, KeyedSamples
+from ata_gym.cluster.torchrun.loading.sampler_order import checked_length, sampler_order
 from ata_gym.simulation.keys import derive_keys, stream_keys, uniforms
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import flag, short, whole_number

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
 
-from ata_gym.cluster.torchrun.first_batches import LoaderBatches, OpenLoaders
-from ata_gym.cluster.torchrun.task_sampler import (
+from ata_gym.cluster.torchrun.loading.first_batches import LoaderBatches, OpenLoaders
+from ata_gym.cluster.torchrun.loading.task_sampler import (
     BatchCost,
     TaskRange,
     TaskSampler,
@@ -15,7 +15,7 @@ from ata_gym.cluster.torchrun.task_sampler import (
     sampler_of,
     unsupported_loader,
 )
-from ata_gym.cluster.torchrun.task_stream import TaskStream
+from ata_gym.cluster.torchrun.loading.task_stream import TaskStream
 
 _END_OF_BATCHES = object()
 

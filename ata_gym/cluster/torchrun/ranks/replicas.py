@@ -11,16 +11,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from ata_gym.cluster.torchrun.quorum import QuorumRanks
-from ata_gym.cluster.torchrun.ranks import (
-    AGREEMENTS,
-    Fault,
-    GroupRanks,
-    RankPart,
-    Ranks,
-    check_configurations,
-    default_name,
-)
+from ata_gym.cluster.torchrun.ranks.group import GroupRanks, check_configurations, default_name
+from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
+from ata_gym.cluster.torchrun.ranks.quorum import QuorumRanks
+from ata_gym.cluster.torchrun.ranks.ranks import AGREEMENTS, Ranks
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import short, whole_number
 

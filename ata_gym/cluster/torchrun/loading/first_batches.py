@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ata_gym.cluster.torchrun.ranks import RankPart
+from ata_gym.cluster.torchrun.ranks.parts import RankPart
 from ata_gym.typing import Floats
 
 _COMPARED = 2

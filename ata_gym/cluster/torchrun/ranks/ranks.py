@@ -1,89 +1,17 @@
 """The ranks that compute a round together, and what they send each other besides gradients."""
 
-import json
-import os
-import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from ata_gym.cluster.torchrun.ranks.parts import Fault, Passes, RankPart
 from ata_gym.cluster.torchrun.weights import TOLERANCE
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.validation import short
-
-Number = TypeVar("Number", float, Floats)
-
-
-class RankPart(NamedTuple, Generic[Number]):
-    """What a rank sends about its part of a round.
-
-    Each field is a number. In the parts of all ranks it has an axis of ranks, shape (n,).
-    """
-
-    elapsed: Number
-    """The seconds from the round's start until the rank had computed its tasks."""
-    latency: Number
-    """The part of them before the rank's first task, and after its last one."""
-    loss: Number
-    """The part of the mean loss that its tasks have."""
-    leaves: Number
-    """1 if the rank takes no tasks from the next round on, else 0."""
-    checksum: Number
-    """A checksum, of 24 bits, of the allocation, and at times of the policy's state, too."""
-    layout: Number
-    """A checksum of the forms of the gradients, of 24 bits."""
-    samples: Number
-    """A checksum, of 24 bits, of the order of samples that it follows.
-
-    It is 0 if the rank follows no order in this round."""
-    weight: Number
-    """The sum of the weights of its losses; 0 where they have none."""
-    weights: Number
-    """A fingerprint of the weights of the models in some rounds, 0 in the others."""
-    fault: Number
-    """What is wrong with its tasks.
-
-    It is a ``Fault``, plus ``len(Fault)`` times the place of the parameter."""
-    first_batch: Number
-    """A checksum, of 24 bits, of the first batch of a loader that shares nothing out.
-
-    It is 0 once it was compared with those of the other ranks."""
-    second_batch: Number
-    """The same of its second batch; 0 if there was none yet."""
-    passes: Number
-    """The kind of its backward passes, a ``Passes``."""
-    accumulated: Number
-    """The sum of the weights of the earlier rounds to whose gradients this round's are added."""
-
-
-class Passes(IntEnum):
-    """The kind of the backward passes of a rank in a round."""
-
-    NONE = 0
-    UNWEIGHTED = 1
-    """Each loss is a mean."""
-    WEIGHTED = 2
-    """Each loss is a sum, and has a weight, maybe 0."""
-
-
-class Fault(IntEnum):
-    """What may be wrong with the tasks of a rank, so that no rank takes the step."""
-
-    NONE = 0
-    LOSS = 1
-    GRADIENT = 2
-    CHANGED = 3
-    SECOND_PASS = 4
-    FAILED = 5
-    REPLICA = 6
-    MEAN_OF_NOTHING = 7
-    SPARSE = 8
 
 
 class Member(NamedTuple):
@@ -341,126 +269,3 @@ class Ranks(ABC):
                     f"round {number}: {agreement.disagreement}; {difference}. The step is not"
                     f" taken. {agreement.cure}",
                 )
-
-
-def default_name(rank: int) -> str:
-    """The name of a rank's worker: its host and its place there."""
-    return f"{socket.gethostname()}/{os.environ.get('LOCAL_RANK', rank)}"
-
-
-class GroupRanks(Ranks):
-    """The ranks of a process group.
-
-    Args:
-        group: The process group, as for ``TorchAllocator``.
-        name: The name of this rank's worker, as for ``TorchAllocator``.
-        configuration: What must be the same on all ranks, by name.
-        everybody: The names of all ranks that wait for each other, where the group is a part of
-            them; by default those of the group.
-        place: The place of this rank among them.
-
-    Raises:
-        RuntimeError: If there is no process group.
-        ValueError: On every rank, if two ranks have the same name, or differ in the
-            configuration.
-    """
-
-    def __init__(
-        self,
-        group: dist.ProcessGroup | None,
-        name: str | None,
-        configuration: Mapping[str, Any],
-        everybody: Sequence[str] = (),
-        place: int = 0,
-    ) -> None:
-        if not (dist.is_available() and dist.is_initialized()):
-            raise RuntimeError(
-                "there is no process group: start the script with torchrun, and call"
-                ' torch.distributed.init_process_group("gloo"), or "nccl" on GPUs, before'
-                " TorchAllocator",
-            )
-        # On ranks that are not in a new group, torch gives another object.
-        if group is not None and not isinstance(group, dist.ProcessGroup):
-            expected = (
-                "None, or a process group that this rank is in, as torch.distributed.new_group"
-                " makes"
-            )
-            raise ValueError(f"group must be {expected}, not {short(group)}")
-        self._group = group
-        self.rank = dist.get_rank(group)
-        size = dist.get_world_size(group)
-        # The configuration is such as "cpu:gloo,cuda:nccl". The backend takes tensors of the
-        # current CUDA device with NCCL alone, else of the CPU.
-        on_cpu = "cpu:" in dist.get_backend_config(group)
-        if on_cpu:
-            self.device = torch.device("cpu")
-        else:
-            self.device = torch.device("cuda", torch.cuda.current_device())
-        if name is None:
-            rank_name = default_name(self.rank)
-        else:
-            rank_name = name
-        gathered: list[Any] = [None] * size
-        dist.all_gather_object(
-            gathered, (rank_name, json.dumps(dict(configuration), default=str)), group
-        )
-        self.names = tuple(name for name, _ in gathered)
-        check_configurations(self.names, [json.loads(text) for _, text in gathered])
-        if everybody:
-            self._everybody = tuple(everybody)
-            self._place = place
-        else:
-            self._everybody = self.names
-            self._place = self.rank
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._store = dist.distributed_c10d.PrefixStore(
-            f"ata_gym/waiting/{attempt}",
-            dist.distributed_c10d._get_default_store(),
-        )
-
-    def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
-        work: dist.Work = dist.all_reduce(tensor, group=self._group, async_op=True)
-        return work
-
-    def begin(self, *, leaves: bool) -> None:
-        """The ranks are the same in each round."""
-
-    def abandon(self, error: BaseException) -> None:
-        """The others wait until this rank begins the round again."""
-
-    @property
-    def wait(self) -> bool:
-        return len(self._everybody) > 1
-
-    def waited_for(self, number: int) -> str:
-        self._store.set(f"{number}/{self._place}", "")
-        waits = [self._store.check([f"{number}/{place}"]) for place in range(len(self._everybody))]
-        # Only the first of the ranks that wait logs.
-        if waits.index(True) != self._place:
-            return ""
-        return ", ".join(
-            name for name, waiting in zip(self._everybody, waits, strict=True) if not waiting
-        )
-
-
-def check_configurations(names: Sequence[str], configurations: list[dict[str, Any]]) -> None:
-    """Raise ``ValueError`` if ranks have one name, or differ in what must be the same."""
-    # The count of each name takes n^2 steps, so it is left to the error.
-    if len(set(names)) < len(names):
-        repeated = {name for name in names if names.count(name) > 1}
-        raise ValueError(
-            f"each rank needs a worker's name of its own, and {sorted(repeated)} stand for several:"
-            " give TorchAllocator(name=...), such as the host and the device",
-        )
-    for key, value in configurations[0].items():
-        differing = {
-            name: configuration.get(key)
-            for name, configuration in zip(names, configurations, strict=True)
-            if configuration.get(key) != value
-        }
-        if differing:
-            other_name, other_value = next(iter(differing.items()))
-            raise ValueError(
-                f"{key} must be the same on every rank: it is {value!r} on {names[0]} and"
-                f" {other_value!r} on {other_name}",
-            )

@@ -11,13 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ata_gym.cluster.torchrun.ranks import (
-    Fault,
-    Member,
-    RankPart,
-    Ranks,
-    check_configurations,
-)
+from ata_gym.cluster.torchrun.ranks.group import check_configurations
+from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
+from ata_gym.cluster.torchrun.ranks.ranks import Member, Ranks
 from ata_gym.typing import Floats
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short

@@ -6,7 +6,7 @@ from threading import Event, Thread
 from time import monotonic
 from weakref import ref
 
-from ata_gym.cluster.torchrun.ranks import Ranks
+from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 
 _LOG = logging.getLogger("ata_gym.cluster")
 _LONGEST_WAIT_FACTOR = 5.0
