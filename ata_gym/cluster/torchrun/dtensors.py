@@ -21,11 +21,12 @@ def is_dtensor(tensor: object) -> bool:
     return is_instance("torch.distributed.tensor", "DTensor", tensor)
 
 
-@torch.no_grad()
 def local_part(tensor: Tensor) -> Tensor:
     """The part of a tensor that this rank has, in the tensor's own memory."""
     if is_dtensor(tensor):
-        part: Tensor = tensor.to_local()  # type: ignore[attr-defined]
+        # Entering the mode takes longer than all else for a plain tensor.
+        with torch.no_grad():
+            part: Tensor = tensor.to_local()  # type: ignore[attr-defined]
         return part
     return tensor
 

@@ -43,11 +43,15 @@ class Plans:
     Args:
         ranks: The ranks.
         make: Makes the allocator of workers with these names.
+        check_every: Rounds between two checks, as for ``TorchAllocator``.
     """
 
-    def __init__(self, ranks: Ranks, make: Callable[[Sequence[str]], Allocator]) -> None:
+    def __init__(
+        self, ranks: Ranks, make: Callable[[Sequence[str]], Allocator], check_every: int
+    ) -> None:
         self._ranks = ranks
         self._make = make
+        self._check_every = check_every
         self.allocator = make(ranks.names)
         """The allocator; its state is replaced, never changed."""
         self._members: Mapping[str, Member] = {}
@@ -72,6 +76,14 @@ class Plans:
             self.allocator = self._next.allocator
             self._next = None
         return shares
+
+    def checked(self, rounds: int) -> bool:
+        """Whether the round that has begun is one in which the ranks compare all that they know.
+
+        Args:
+            rounds: The number of rounds before.
+        """
+        return self.since_change == 0 or rounds % self._check_every == 0
 
     def restore(self) -> None:
         """Forget the round that was begun last."""

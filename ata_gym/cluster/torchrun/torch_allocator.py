@@ -1,19 +1,20 @@
 """Allocation inside ``torch.distributed``: the tasks of each rank, and their mean gradient."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
+from ata_gym.cluster.torchrun.buffers.buffer_sums import BufferSums
 from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
+from ata_gym.cluster.torchrun.keyed_noise import KeyedNoise
 from ata_gym.cluster.torchrun.loading.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.loading.loaders import load_ahead
 from ata_gym.cluster.torchrun.plans import Plans
@@ -24,18 +25,14 @@ from ata_gym.cluster.torchrun.report import rank_part
 from ata_gym.cluster.torchrun.results import RoundResult
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.cluster.torchrun.weights import fingerprint
-from ata_gym.models.seeds import seeded
 from ata_gym.models.stopwatch import Stopwatch
-from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.typing import Ints, Keys, Worker
+from ata_gym.typing import Ints, Worker
 from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
 _LOG = logging.getLogger("ata_gym.cluster")
 _LEFT_REASON = "it takes no tasks since it called leave()"
 _ABSENT_REASON = "it is not in the quorum"
-_NOISE_STREAM = 6
-"""The stream of keys for the noise of tasks."""
 
 
 class TorchAllocator:
@@ -51,11 +48,11 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 14 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 15 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
-    has the running statistics of batch norm of its own samples, and after it their means. The next
-    round is planned while the optimiser steps.
+    has the buffers that its own tasks leave, such as running statistics, and after it all ranks
+    have the same, as ``round`` says. The next round is planned while the optimiser steps.
 
     The example has a process group of one rank, which computes all tasks itself; under torchrun
     nothing else is different.
@@ -88,8 +85,8 @@ class TorchAllocator:
             count: libraries are loaded, kernels compiled and tuned, caches filled in them. Each
             rank counts its own rounds, so that one whose first task comes late has its warm-up
             then. A rank that joins again, and every rank after a state was loaded, has another one.
-        check_every: Rounds between two checks that the policies' states, and the models' weights,
-            are the same on all ranks.
+        check_every: Rounds between two checks that the policies' states, and the models' weights
+            and buffers, are the same on all ranks.
         allow_nonfinite: Whether a loss or gradient that is not finite is let through. The gradient
             of a loss that a ``GradScaler`` scales is always let through.
         keyed_noise: Whether dropout and augmentation depend on the seed, the round and the number
@@ -155,7 +152,6 @@ class TorchAllocator:
         horizon: int | None = None,
         **hyperparameters: Any,
     ) -> None:
-        self._check_every = whole_number("check_every", check_every)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
         configuration = {
             "budget": budget,
@@ -178,10 +174,7 @@ class TorchAllocator:
             )
         self._ranks, self._replica = made
         self._waiting = Waiting(self._ranks, non_negative("patience", patience))
-        if flag("keyed_noise", keyed_noise):
-            self._noise = stream_keys(seed, stream=_NOISE_STREAM)[0]
-        else:
-            self._noise = None
+        self._noise = KeyedNoise(seed if flag("keyed_noise", keyed_noise) else None)
         # Whether each batch of this rank had one backward pass in the last round.
         self._had_one_pass = False
         # Replicas that are away may have limits.
@@ -198,6 +191,7 @@ class TorchAllocator:
                 warm_up=warm_up,
                 **hyperparameters,
             ),
+            whole_number("check_every", check_every),
         )
         self.rounds = 0
         self._leaves = False
@@ -205,6 +199,7 @@ class TorchAllocator:
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
         self._gradient_weights = GradientWeights()
+        self._buffers = BufferSums(self._ranks, budget)
         self._open_loaders = OpenLoaders()
 
     @property
@@ -251,15 +246,21 @@ class TorchAllocator:
         Several models are one ``torch.nn.ModuleList``. Gradients of earlier rounds are kept and
         added to; where losses have weights, all rounds since the gradients were None or 0 and the
         parameters changed, so those of one optimizer step, have one mean. After an error inside the
-        block the round does not count: nothing is learned, the model has the gradients and running
-        statistics of before, and the next call begins the round again. The other ranks get an error
-        that names this worker when they reduce, so that all can begin the round again; this rank
-        raises its error then. ``KeyboardInterrupt`` and ``SystemExit`` are raised at once, and the
-        others wait until this rank begins the round again, or its process ends.
+        block the round does not count: nothing is learned, the model has the gradients and buffers
+        of before, and the next call begins the round again. The other ranks get an error that names
+        this worker when they reduce, so that all can begin the round again; this rank raises its
+        error then. ``KeyboardInterrupt`` and ``SystemExit`` are raised at once, and the others wait
+        until this rank begins the round again, or its process ends.
+
+        Floating-point buffers that tasks have changed become the mean over the ranks, weighted by
+        their tasks; those of other dtypes, and vectors of length 1 as of ``spectral_norm``, become
+        those of the first rank with tasks that has changed them. A cache (``persistent=False``)
+        whose shapes differ is each rank's own. It holds for all models that had rounds.
 
         Raises:
             RuntimeError: If a round is open, or the block did not call ``share.reduce``.
-            ValueError: For a model that communicates in a way that a round does not respect.
+            ValueError: For a model that communicates in a way that a round does not respect, and on
+                every rank for a buffer in the model's state that has no common value.
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
@@ -286,20 +287,22 @@ class TorchAllocator:
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
             self._gradients = TaskGradients(
-                model, self._ranks, self.budget, self._replica.ranks, self._gradient_weights
+                model,
+                self._ranks,
+                self.budget,
+                self._replica.ranks,
+                self._gradient_weights,
+                self._buffers,
             )
         results: list[RoundResult | None] = []
+        self._gradients.is_checked = self._plans.checked(self.rounds)
+        self._gradients.is_first = self._plans.since_change == 0
         with self._gradients as gradients:
 
             def reduce() -> None:
                 results.append(self._reduce(share, shares, gradients))
 
             watch = Stopwatch(gradients.device)
-            seeds: Callable[[int], AbstractContextManager[object]]
-            if self._noise is None:
-                seeds = nullcontext
-            else:
-                seeds = self._seeded(self._noise, gradients.device)
             share = Share(
                 own_tasks,
                 first_task,
@@ -308,7 +311,7 @@ class TorchAllocator:
                 gradients,
                 self._open_loaders,
                 reduce,
-                seeds,
+                self._noise.of_round(self.rounds, gradients.device),
             )
             share.expects_one_pass = self._had_one_pass
             # A round that fails is begun again without sending any part early.
@@ -364,18 +367,11 @@ class TorchAllocator:
         # Where the group is broken, too, the first error says more.
         with suppress(RuntimeError), self._waiting.in_round(number):
             seconds, part = self._replica.combined(number, no_seconds, part)
-            gradients.sum(0.0, self._ranks.packed(seconds, part, shares), settle=False)
+            gradients.sum(self._ranks.packed(seconds, part, shares), 0, 0, settle=False)
             self._replica.tell(None)
 
     def _next_tasks(self) -> tuple[int, int]:
         return self._own_tasks(self._plans.shares())
-
-    def _seeded(
-        self,
-        key: Keys,
-        device: torch.device,
-    ) -> Callable[[int], AbstractContextManager[object]]:
-        return lambda number: seeded(int(derive_keys(key, self.rounds, number)) >> 1, device)
 
     def leave(self) -> None:
         """Give this rank no tasks from the next round on, until it joins.
@@ -444,8 +440,7 @@ class TorchAllocator:
             What all ranks know of the round; None if the sum has failed.
         """
         number = self.rounds + 1
-        # In some rounds the state of the policy and the weights of the model are compared, too.
-        complete = self._plans.since_change == 0 or self.rounds % self._check_every == 0
+        complete = self._plans.checked(self.rounds)
         part = rank_part(
             share,
             gradients,
@@ -464,12 +459,18 @@ class TorchAllocator:
                 same_losses=not gradients.shards_in_replica,
             )
             packed = self._ranks.packed(replica_seconds, part, shares)
-            summed = gradients.sum(share.tasks / self.budget, packed, settle=not part.fault)
+            summed = gradients.sum(packed, share.tasks, share.first, settle=not part.fault)
         if not self._ranks.failed:
             seconds, parts = self._ranks.unpacked(summed, shares)
             with self._replica.same_error():
                 self._ranks.check(number, parts, gradients.model)
                 self._open_loaders.compare(number, self._ranks.names, parts, share.loaders)
+        if not self._ranks.failed:
+            others_changed = bool(parts.changed_buffers.any())
+            # Otherwise nothing is compared, and no rank has an error.
+            compares = complete or others_changed
+            with self._replica.any_error() if compares else nullcontext():
+                gradients.settle_buffers(number, share.tasks, others_changed=others_changed)
         if self._ranks.failed:
             gradients.drop()
             return None

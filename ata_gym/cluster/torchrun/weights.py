@@ -12,6 +12,8 @@ from ata_gym.cluster.torchrun.dtensors import local_part
 
 _SAMPLE_LENGTH = 8
 """The number of elements along each dimension of a parameter that are compared."""
+_LARGEST = 1e100
+"""Numbers beyond it count as this one in a fingerprint."""
 
 
 class _ParameterState(NamedTuple):
@@ -86,7 +88,8 @@ def fingerprint(parameters: Iterable[Tensor]) -> float:
     for place, parameter in enumerate(parameters):
         # Memory that numpy has seen cannot be freed by ``fully_shard``, so this is a copy.
         elements = _sample(parameter).to("cpu", torch.float64, copy=True)
-        sample = np.nan_to_num(elements.numpy())
+        # The squares of larger numbers, such as the infinity of a mask, are infinite.
+        sample = np.nan_to_num(elements.numpy()).clip(-_LARGEST, _LARGEST)
         length = float(np.linalg.norm(sample))
         if length > 0.0:
             factors = np.cos(place + np.arange(len(sample)))

@@ -24,7 +24,7 @@ members = st.dictionaries(
 
 def plans_of(name):
     ranks = SimpleNamespace(elastic=True, members={}, names=(name,))
-    return Plans(ranks, lambda names: Allocator(names, 6, "default", warm_up=1))
+    return Plans(ranks, lambda names: Allocator(names, 6, "default", warm_up=1), 100)
 
 
 def begin(plans, rounds, there):

@@ -76,6 +76,40 @@ def test_steps_are_those_of_one_process_while_replicas_are_killed_and_come_back(
     assert sum(told["starts"].values()) == 5
 
 
+def buffers_of_rounds(name, address):
+    """What the buffers are in each round, before and after the reduction."""
+    _, model, optimizer = replicas.parts_of_training()
+    manager = replicas.manager_of(address, model, optimizer, name, min_replica_size=2)
+    limits = {"replica_0": (1, 1), "replica_1": (3, 3)}
+    allocator = TorchAllocator(4, "uta", manager=manager, limits=limits, warm_up=0)
+    rounds = []
+    while len(rounds) < 3:
+        with allocator.round(model) as share:
+            with share.timed(share.tasks):
+                x = torch.full((3, 4), 1.0 + share.tasks).double() * torch.arange(4)
+                share.backward(replicas.loss_of(model, x))
+            before = {key: buffer.tolist() for key, buffer in model.named_buffers()}
+            share.reduce()
+        optimizer.zero_grad()
+        if share.committed:
+            after = {key: buffer.tolist() for key, buffer in model.named_buffers()}
+            rounds.append((before, after))
+    manager.shutdown(wait=False)
+    return rounds
+
+
+def test_buffers_are_means_over_the_tasks_of_a_quorum(address):
+    names = ["replica_0", "replica_1"]
+    for (before, after), (other_before, other_after) in zip(
+        *together(buffers_of_rounds, address, names=names), strict=True
+    ):
+        assert after == other_after
+        for key in ("0.running_mean", "0.running_var"):
+            mean = (np.array(before[key]) + 3 * np.array(other_before[key])) / 4
+            np.testing.assert_allclose(after[key], mean, rtol=1e-12)
+        assert after["0.num_batches_tracked"] == before["0.num_batches_tracked"]
+
+
 def what_is_refused(name, address):
     from torchft.manager import WorldSizeMode
 

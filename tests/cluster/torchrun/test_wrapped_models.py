@@ -87,6 +87,12 @@ def play(allocator, model, *, fails=False):
             r"MixedPrecisionPolicy\(reduce_dtype=torch.bfloat16\)",
         ),
         (divided, "a divide factor"),
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.SyncBatchNorm(2)), "SyncBatchNorm"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.LazyBatchNorm1d(affine=False)),
+            "LazyBatchNorm1d before its first forward pass",
+        ),
+        (lambda: nn.LazyLinear(2), "LazyLinear before its first forward pass"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:FSDP")

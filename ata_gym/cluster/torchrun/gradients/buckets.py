@@ -4,10 +4,10 @@ A bucket is summed over the ranks as soon as the last backward pass has filled i
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, Self
+from typing import Any
 from weakref import WeakMethod
 
 import torch
@@ -15,46 +15,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ata_gym.cluster.torchrun.dtensors import alike, is_dtensor, local_part
+from ata_gym.cluster.torchrun.forms import Form, copy_all
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 
 _SIZE = 25 * 2**20
 """The bytes of a bucket; while a bucket is sent, the next one is filled."""
-
-
-class Form(NamedTuple):
-    """The form of a tensor that is summed again and again, the same on every rank."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @classmethod
-    def from_tensor(cls, tensor: Tensor, dtype: torch.dtype | None = None) -> Self:
-        """The form of a gradient of a tensor, in another dtype if ``dtype`` is given.
-
-        Example:
-            >>> tensors = torch.ones(2, 3).T, torch.ones(3, 4)[:, :2]
-            >>> [Form.from_tensor(tensor).strides for tensor in tensors]
-            [(1, 3), (2, 1)]
-        """
-        shape = tuple(tensor.shape)
-        return cls(shape, _strides(shape, tensor.stride()), dtype or tensor.dtype, tensor.device)
-
-
-@cache
-def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of the gradient of a tensor.
-
-    They are the tensor's own strides if it is dense and no elements overlap, and contiguous strides
-    otherwise. Torch itself gives these to gradients, and fused optimisers read both in the order of
-    their memory.
-    """
-    # ``empty_like`` keeps the strides of dense tensors alone.
-    tensor = torch.empty_strided(shape, strides, device="meta")
-    if torch.empty_like(tensor).stride() == strides:
-        return strides
-    return torch.empty(shape, device="meta").stride()
 
 
 def gradient_dtype(parameter: Tensor) -> torch.dtype:
@@ -68,19 +33,6 @@ def gradient_forms(parameters: Sequence[Tensor]) -> list[Form]:
         Form.from_tensor(local_part(parameter), gradient_dtype(parameter))
         for parameter in parameters
     ]
-
-
-def _copy_each(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    for target, source in zip(targets, sources, strict=True):
-        target.copy_(source)
-
-
-# One launch for all tensors of a device, where torch has it: it is not public.
-_copy_all: Callable[[Sequence[Tensor], Sequence[Tensor]], object] = getattr(
-    torch,
-    "_foreach_copy_",
-    _copy_each,
-)
 
 
 class _Bucket:
@@ -318,7 +270,7 @@ class Buckets:
                 self.unexpected_sparse = place
             held.append((view, place))
         if dense:
-            _copy_all([view for view, _ in dense], [part for _, part in dense])
+            copy_all([view for view, _ in dense], [part for _, part in dense])
         # Later passes add to the gradient in the bucket.
         for view, place in held:
             self._hold(bucket, view, place)

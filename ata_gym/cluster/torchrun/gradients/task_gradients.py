@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ata_gym.cluster.torchrun.buffers.buffer_sums import BufferSums
 from ata_gym.cluster.torchrun.dtensors import (
     is_dtensor,
     is_instance,
-    local_part,
     ranks_of,
     sharded_as,
 )
+from ata_gym.cluster.torchrun.forms import Form
 from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
 from ata_gym.cluster.torchrun.gradients.buckets import (
     Buckets,
-    Form,
     gradient_dtype,
     gradient_forms,
 )
@@ -58,11 +58,10 @@ class TaskGradients:
     mean. Where ``expect_last`` was called before a rank's last backward pass, each part of the
     gradient is sent as soon as that pass has computed it.
 
-    A context that ends without either of them, or with an error, leaves the gradients and running
-    statistics of before. A parameter that no task of any rank reached has no gradient. The running
-    statistics of batch norm become the means over ranks, weighted by their tasks. The parameters of
-    a model with ``fully_shard`` are whole during the round, unless it has cut them among the ranks
-    of one replica, where it communicates as ever. Of a ``DTensor`` the part of this rank is summed.
+    A context that ends without either of them, or with an error, leaves the gradients and buffers
+    of before. A parameter that no task of any rank reached has no gradient. The parameters of a
+    model with ``fully_shard`` are whole during the round, unless it has cut them among the ranks of
+    one replica, where it communicates as ever. Of a ``DTensor`` the part of this rank is summed.
     The gradients are views of memory that the next round uses again, so they are valid until then.
 
     Args:
@@ -72,6 +71,7 @@ class TaskGradients:
         replica_ranks: The ranks that hold a replica of the model together with this rank, and this
             rank.
         weights: The weights of gradients.
+        buffers: The buffers of this rank's models.
     """
 
     def __init__(
@@ -81,15 +81,22 @@ class TaskGradients:
         budget: int,
         replica_ranks: Collection[int],
         weights: GradientWeights,
+        buffers: BufferSums,
     ) -> None:
         self.model = model
         self._replica_ranks = frozenset(replica_ranks)
         self._ranks = ranks
         self._budget = budget
         self._gradient_weights = weights
+        self.buffers = buffers
+        """The buffers that the tasks change."""
         self._buckets = Buckets([], [], [], ranks)
         self.layout = 0
         """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
+        self.is_checked = True
+        """Whether the ranks compare all that they know in the next round."""
+        self.is_first = True
+        """Whether it is the first round of these ranks."""
         self.shards_in_replica = False
         """Whether ``fully_shard`` communicates among the ranks of the replica during the round."""
 
@@ -104,13 +111,7 @@ class TaskGradients:
                     f"{feature} is not respected inside a round, in which gradients are summed"
                     f" once, as they are: {cure}",
                 )
-        self._statistics = [
-            local_part(statistic)
-            for module in modules
-            for name in ("running_mean", "running_var")
-            if isinstance(statistic := getattr(module, name, None), Tensor)
-        ]
-        self._saved_statistics = [statistic.clone() for statistic in self._statistics]
+        self.buffers.begin(self.model, complete=self.is_checked, ranks_changed=self.is_first)
         trained = trained_weights(self.model)
         self._old_gradients = [
             _OldGradient(
@@ -203,14 +204,15 @@ class TaskGradients:
         sparse = [
             place for place, parameter in enumerate(trained) if id(parameter) in sparse_weights
         ]
-        # The extras are the running statistics, the rows of each gradient that may be sparse, and
-        # one tensor with whether each parameter was reached and the message of the round.
-        extras = [Form.from_tensor(statistic) for statistic in self._statistics]
+        # The extras are the buffers, the rows of each gradient that may be sparse, and one tensor
+        # with whether each parameter was reached, the flags of the buffers and the message.
+        self._buffer_forms = self.buffers.forms(dtype, device)
+        extras = list(self._buffer_forms)
         extras += [
             Form((len(trained[place]) + 1,), (1,), forms[place].dtype, forms[place].device)
             for place in sparse
         ]
-        length = len(trained) + self._ranks.length(self._budget)
+        length = len(trained) + self.buffers.number_of_flags + self._ranks.length(self._budget)
         extras.append(Form((length,), (1,), dtype, device))
         buckets = self._buckets
         if (
@@ -238,10 +240,8 @@ class TaskGradients:
             for parameter, old_gradient, weight in self._old_gradients:
                 parameter.grad = old_gradient
                 self._gradient_weights.set(parameter, weight)
-            for statistic, saved in zip(self._statistics, self._saved_statistics, strict=True):
-                statistic.copy_(saved)
         self._old_gradients = []
-        self._saved_statistics = []
+        self.buffers.end(kept=not failed)
         self._stack.close()
 
     @property
@@ -276,7 +276,7 @@ class TaskGradients:
         return 0 < self._buckets.sent < len(self._buckets.buckets)
 
     def drop(self) -> None:
-        """Let the round leave the gradients and running statistics of before, as an error does.
+        """Let the round leave the gradients and buffers of before, as an error does.
 
         Until its end the gradients are 0.
         """
@@ -298,11 +298,10 @@ class TaskGradients:
         return any(self._buckets.reached)
 
     def forget(self) -> None:
-        """Begin the round anew, without the gradients and running statistics of its tasks."""
+        """Begin the round anew, without the gradients and buffers of its tasks."""
         for parameter in self._buckets.parameters:
             parameter.grad = None
-        for statistic, saved in zip(self._statistics, self._saved_statistics, strict=True):
-            statistic.copy_(saved)
+        self.buffers.restore()
         self._buckets.begin()
 
     def fault(self, *, finite: bool) -> tuple[Fault, int]:
@@ -333,23 +332,43 @@ class TaskGradients:
         )
 
     @torch.no_grad()
-    def sum(self, weight: float, message: Tensor, *, settle: bool = True) -> Tensor:
-        """Sum the gradient over the ranks, with a message of each rank.
+    def sum(self, message: Tensor, tasks: int, first: int, *, settle: bool = True) -> Tensor:
+        """Sum the gradient and the buffers over the ranks, with a message of each rank.
 
         Args:
-            weight: This rank's part of the tasks.
             message: Numbers that are in the same collective if the gradient is float32 or float64,
                 and as float32 in another one otherwise.
+            tasks: The number of tasks of this rank; 0 if they do not count.
+            first: The number of its first task in the round.
             settle: As for ``Buckets.sum``.
 
         Returns:
             The sum of the messages.
         """
-        reached = torch.tensor(self._buckets.reached, dtype=message.dtype, device=message.device)
-        weighted = [statistic * weight for statistic in self._statistics]
+        leads = tasks > 0 and first == 0
+        buffers = self.buffers.packed(self._buffer_forms, tasks, leads=leads)
         rows = map(self._rows, self._buckets.sparse)
-        self._buckets.sum([*weighted, *rows, torch.cat([reached, message])], settle=settle)
-        return self._buckets.sums[-1][len(reached) :]
+        flags = [*self._buckets.reached, *self.buffers.flags(leads=leads)]
+        flag_tensor = torch.tensor(flags, dtype=message.dtype, device=message.device)
+        self._buckets.sum([*buffers, *rows, torch.cat([flag_tensor, message])], settle=settle)
+        return self._buckets.sums[-1][len(flags) :]
+
+    def settle_buffers(self, number: int, tasks: int, *, others_changed: bool) -> None:
+        """Give all ranks the same buffers.
+
+        Args:
+            number: The number of the round.
+            tasks: The number of this rank's tasks.
+            others_changed: Whether a rank has changed buffers that were not sent with the gradient.
+
+        Raises:
+            RuntimeError: On every rank, if the models had different buffers as the round began.
+            ValueError: On every rank, for a buffer that has no common value.
+        """
+        begin = len(self._buckets.parameters)
+        flags = self._buckets.sums[-1][begin : begin + self.buffers.number_of_flags].tolist()
+        sums = self._buckets.sums[: len(self._buffer_forms)]
+        self.buffers.settle(number, tasks, flags, sums, others_changed=others_changed)
 
     def _rows(self, place: int) -> Tensor:
         """Which rows a gradient has on this rank if it is sparse.
@@ -391,12 +410,10 @@ class TaskGradients:
             old_factor: The factor on the gradients of before.
             weight: The weight that the gradients then have.
         """
-        statistics = len(self._statistics)
         *extras, message = self._buckets.sums
-        for statistic, mean in zip(self._statistics, extras[:statistics], strict=True):
-            statistic.copy_(mean)
         gradients = list(self._buckets.gradients)
-        for place, rows in zip(self._buckets.sparse, extras[statistics:], strict=True):
+        all_rows = extras[len(self._buffer_forms) :]
+        for place, rows in zip(self._buckets.sparse, all_rows, strict=True):
             if not rows[-1]:
                 gradients[place] = _sparse(gradients[place], rows[:-1])
         for parameter in self._buckets.parameters:

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from ata_gym.cluster.torchrun.dtensors import is_dtensor, is_instance
 
@@ -31,6 +32,11 @@ def unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
         yield (
             "SyncBatchNorm",
             "use BatchNorm, whose running statistics become the means over all tasks",
+        )
+    elif any(map(is_lazy, (*module.parameters(False), *module.buffers(False)))):
+        yield (
+            f"{type(module).__name__} before its first forward pass",
+            "let the model compute one batch on every rank before the first round",
         )
     elif has_sparse_gradient(module) and is_dtensor(module.weight):
         yield f"{type(module).__name__}(sparse=True) with a DTensor", "leave sparse out"

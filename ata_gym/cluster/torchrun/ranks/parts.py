@@ -48,6 +48,8 @@ class RankPart(NamedTuple, Generic[Number]):
     """The kind of its backward passes, a ``Passes``."""
     accumulated: Number
     """The sum of the weights of the earlier rounds to whose gradients this round's are added."""
+    changed_buffers: Number
+    """Whether its tasks changed buffers that are not sent with the gradient."""
 
 
 class Passes(IntEnum):

@@ -70,7 +70,7 @@ class QuorumRanks(Ranks):
         self._start = secrets.randbits(31)
         self._configuration = json.loads(json.dumps(dict(configuration), default=str))
         # What each rank said of itself, and a checksum of it.
-        self._texts: list[bytes] = []
+        self._answers: list[bytes] = []
         self._checksum = 0
         # The step of the Manager after the last round.
         self._step: int | None = None
@@ -122,7 +122,7 @@ class QuorumRanks(Ranks):
         text = json.dumps(own).encode()
         while not self._join(text):
             self.commit()
-        rows = [json.loads(each) for each in self._texts]
+        rows = [json.loads(each) for each in self._answers]
         names = tuple(row["name"] for row in rows)
         try:
             check_configurations(names, [row["configuration"] for row in rows])
@@ -154,15 +154,10 @@ class QuorumRanks(Ranks):
         # All ranks take this way, or none does.
         if all(number[2] == checksum for number in numbers):
             return True
-        longest = max(number[0] for number in numbers)
-        texts = torch.zeros(size, longest, dtype=torch.uint8, device=self.device)
-        texts[rank, : len(own_text)] = torch.frombuffer(bytearray(own_text), dtype=torch.uint8)
-        self.all_reduce(texts).wait()
+        texts = self._summed_texts(own_text, rank, [number[0] for number in numbers])
         if self.failed:
             return False
-        self._texts = [
-            bytes(text[: number[0]]) for text, number in zip(texts.tolist(), numbers, strict=True)
-        ]
+        self._answers = texts
         self._checksum = checksum
         return True
 

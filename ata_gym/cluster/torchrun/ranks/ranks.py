@@ -123,6 +123,25 @@ class Ranks(ABC):
     def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
         """Begin to replace a tensor by its sum over the ranks, and return what waits for it."""
 
+    def exchanged(self, text: bytes) -> list[bytes]:
+        """The texts of all ranks, each of which calls this with its own; empty if a sum fails."""
+        lengths = torch.zeros(self.size, dtype=torch.float64, device=self.device)
+        lengths[self.rank] = len(text)
+        self.all_reduce(lengths).wait()
+        if self.failed:
+            return []
+        return self._summed_texts(text, self.rank, lengths.int().tolist())
+
+    def _summed_texts(self, text: bytes, rank: int, lengths: Sequence[int]) -> list[bytes]:
+        """The texts of all ranks, of which the lengths are known; empty if the sum fails."""
+        table = torch.zeros(len(lengths), max(lengths), dtype=torch.uint8, device=self.device)
+        table[rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        self.all_reduce(table).wait()
+        if self.failed:
+            return []
+        rows = table.cpu().numpy()
+        return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]
+
     @property
     def wait(self) -> bool:
         """Whether this rank may have to wait for another one."""
@@ -164,7 +183,7 @@ class Ranks(ABC):
         return budget + len(RankPart._fields) * self.size
 
     def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> torch.Tensor:
-        """The times and the part of this rank, in a tensor of B + 14 n float64.
+        """The times and the part of this rank, in a tensor of B + 15 n float64.
 
         It is 0 at the places of other ranks, so that a sum over the ranks has all of them. A
         float32 can hold all numbers.
@@ -263,9 +282,25 @@ class Ranks(ABC):
                 name for name, value in values if abs(value - values[0][1]) > agreement.tolerance
             ]
             if differing:
-                verb = "differ" if len(differing) > 1 else "differs"
-                difference = f"{', '.join(differing)} {verb} from {values[0][0]}"
-                raise RuntimeError(
-                    f"round {number}: {agreement.disagreement}; {difference}. The step is not"
-                    f" taken. {agreement.cure}",
+                raise disagreement(
+                    number, agreement.disagreement, differing, values[0][0], agreement.cure
                 )
+
+
+def disagreement(
+    number: int, sentence: str, differing: Sequence[str], first: str, cure: str
+) -> RuntimeError:
+    """The error of a round in which some workers differ from the first one.
+
+    Args:
+        number: The number of the round.
+        sentence: In what they differ.
+        differing: Their names.
+        first: The name of the first one.
+        cure: What the user can do.
+    """
+    verb = "differ" if len(differing) > 1 else "differs"
+    return RuntimeError(
+        f"round {number}: {sentence}; {', '.join(differing)} {verb} from {first}. The step is not"
+        f" taken. {cure}",
+    )

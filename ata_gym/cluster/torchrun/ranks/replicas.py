@@ -137,6 +137,7 @@ class Replica:
             # Stages of a pipeline that have no loss have no weight either.
             passes=float(parts.passes.max()),
             accumulated=float(parts.accumulated.max()),
+            changed_buffers=float(parts.changed_buffers.max()),
         )
 
     @contextmanager
@@ -149,6 +150,18 @@ class Replica:
             yield
         except (FloatingPointError, RuntimeError, ValueError) as error:
             raise (self.tell(error) or error) from None
+
+    @contextmanager
+    def any_error(self) -> Iterator[None]:
+        """Raise the error of one rank on all ranks, of which some may have none in the block."""
+        error = None
+        try:
+            yield
+        except (RuntimeError, ValueError) as raised:
+            error = raised
+        told = self.tell(error)
+        if told is not None:
+            raise told from None
 
     def tell(self, error: Exception | None) -> Exception | None:
         """The error for all ranks, all of which call it.

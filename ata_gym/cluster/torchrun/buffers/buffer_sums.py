@@ -1,0 +1,247 @@
+"""The same buffers on all ranks after a round: means over their tasks, or those of one rank."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ata_gym.cluster.torchrun.buffers.kinds import kind_of
+from ata_gym.cluster.torchrun.buffers.layout import Layout
+from ata_gym.cluster.torchrun.buffers.snapshot import BufferSnapshot
+from ata_gym.cluster.torchrun.buffers.tables import Table, check_alike, decide
+from ata_gym.cluster.torchrun.forms import Form
+from ata_gym.cluster.torchrun.ranks.ranks import Ranks
+
+
+class _Registry:
+    """The modules of all models that had rounds with some ranks, with the same names on each.
+
+    A model may run in the rounds of another one, also of another allocator, which changes its
+    buffers there, such as a generator in the rounds of its discriminator.
+    """
+
+    def __init__(self) -> None:
+        self.names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        self.has_rounds = False
+        self._repeats: Counter[str] = Counter()
+
+    def names_with(self, model: nn.Module) -> dict[nn.Module, str]:
+        """The modules of these models and of another one, with their names."""
+        names = dict(self.names)
+        for path, module in model.named_modules():
+            names.setdefault(module, self._name(path))
+        return names
+
+    def _name(self, path: str) -> str:
+        # Modules of other models may have had this path, too.
+        count = self._repeats[path]
+        return f"{path}@{count + 1}" if count else path
+
+    def add(self, model: nn.Module) -> None:
+        """Take note of a model whose round has ended well on all ranks."""
+        self.has_rounds = True
+        for path, module in model.named_modules():
+            if module not in self.names:
+                self.names[module] = self._name(path)
+                self._repeats[path] += 1
+
+
+_REGISTRIES: WeakKeyDictionary[Any, dict[tuple[str, ...], _Registry]] = WeakKeyDictionary()
+"""The registries of ranks that stay, by the default process group and their names."""
+
+
+class BufferSums:
+    """Gives all ranks the same buffers after a round.
+
+    Floating-point buffers that a rank has changed become the mean over the ranks, weighted by their
+    tasks. Other buffers become those of one rank, which is the first rank with tasks that has
+    changed them. So do vectors of length 1, such as those of ``spectral_norm`` or a queue of
+    normalized features, since a mean of them is shorter than 1. A buffer that no rank has changed
+    stays as it is. So does one outside the state of the model (``persistent=False``) whose shapes
+    differ, such as a cache that grows.
+
+    The buffers that changed before are sent with the gradient. Where a rank has changed others, and
+    in rounds with a check, the ranks tell each other of all their buffers, and sum those that have
+    changed in collectives of their own; from the next round on these are sent with the gradient.
+    All models that these ranks had rounds with are looked after, also those of other allocators.
+
+    Args:
+        ranks: The ranks.
+        budget: The number B of tasks of a round.
+    """
+
+    def __init__(self, ranks: Ranks, budget: int) -> None:
+        self._ranks = ranks
+        self._budget = budget
+        self._registry = _Registry()
+        self._layout = Layout({})
+        self._next_layout = self._layout
+        self._snapshot = BufferSnapshot({}, None, ())
+        self._changed: set[str] = set()
+
+    def begin(self, model: nn.Module, *, complete: bool, ranks_changed: bool) -> None:
+        """Begin a round: keep copies of all buffers.
+
+        Args:
+            model: The model of the round.
+            complete: Whether it has a check.
+            ranks_changed: Whether these ranks have had no round together yet.
+        """
+        if ranks_changed:
+            # Ranks that come have not seen the rounds of those that stay.
+            self._layout = Layout({})
+            self._registry = _Registry()
+        if not self._ranks.elastic:
+            registries = _REGISTRIES.setdefault(dist.group.WORLD, {})
+            self._registry = registries.setdefault(self._ranks.names, _Registry())
+        self._model = model
+        self._complete = complete
+        self._changed = set()
+        self._next_layout = self._layout
+        names = self._registry.names_with(model)
+        self._own = {names[module] for module in model.modules()}
+        self._new: set[str] = set()
+        if self._registry.has_rounds:
+            # They may have run in rounds that did not look after them.
+            self._new = self._own - set(self._registry.names.values())
+        self._snapshot = BufferSnapshot(
+            {name: module for module, name in names.items()},
+            self._snapshot,
+            None if complete else self._layout.values.keys(),
+        )
+
+    def restore(self) -> None:
+        """Give the models the buffers with which the round began."""
+        self._snapshot.restore()
+
+    def end(self, *, kept: bool) -> None:
+        """End the round.
+
+        Args:
+            kept: Whether it counts; otherwise the models get the buffers with which it began.
+        """
+        if kept:
+            self._layout = self._next_layout
+            self._registry.add(self._model)
+        else:
+            self.restore()
+        self._snapshot.release()
+
+    def find_changes(self) -> bool:
+        """Find what the tasks of this rank have changed.
+
+        Returns:
+            Whether that is more than is sent with the gradient.
+        """
+        self._changed = self._snapshot.changed()
+        current = self._snapshot.current()
+        return any(
+            name not in self._layout.values
+            or kind_of(current.get(name)) != self._layout.values[name].kind
+            for name in self._changed
+        )
+
+    @property
+    def number_of_flags(self) -> int:
+        """How many numbers ``flags`` has."""
+        return 2 * len(self._layout.values)
+
+    def flags(self, *, leads: bool) -> list[bool]:
+        """What this rank tells of the buffers that are sent with the gradient.
+
+        Args:
+            leads: Whether it is the first rank with tasks.
+        """
+        changed = [name in self._changed for name in self._layout.values]
+        return [*changed, *(leads and each for each in changed)]
+
+    def forms(self, dtype: torch.dtype, device: torch.device) -> list[Form]:
+        """The forms of what is sent with the gradient, for a message of this dtype and device."""
+        return self._layout.forms(dtype, device)
+
+    @torch.no_grad()
+    def packed(self, forms: Sequence[Form], tasks: int, *, leads: bool) -> list[Tensor]:
+        """What this rank sends with the gradient.
+
+        Args:
+            forms: The forms.
+            tasks: The number of its tasks; 0 if they do not count.
+            leads: Whether it is the first rank with tasks.
+        """
+        tensors = self._snapshot.current() if tasks else {}
+        return self._layout.packed(forms, tensors, tasks, self._changed if leads else ())
+
+    @torch.no_grad()
+    def settle(
+        self,
+        number: int,
+        tasks: int,
+        flags: Sequence[float],
+        sums: Sequence[Tensor],
+        *,
+        others_changed: bool,
+    ) -> None:
+        """Give all ranks the same buffers; nothing happens where a sum fails.
+
+        Args:
+            number: The number of the round.
+            tasks: The number of this rank's tasks.
+            flags: The sum of the flags of all ranks.
+            sums: The sums of what all ranks sent with the gradient.
+            others_changed: Whether a rank has changed more than that.
+
+        Raises:
+            RuntimeError: On every rank, if the models had different buffers as the round began.
+            ValueError: On every rank, for a buffer that has no common value.
+        """
+        names = list(self._layout.values)
+        changed = {name for name, count in zip(names, flags, strict=False) if count}
+        sent = {name for name, count in zip(names, flags[len(names) :], strict=True) if count}
+        # A buffer of one rank that the first rank with tasks has not changed, but another one has.
+        lacking = any(
+            not value.averaged and name in changed - sent
+            for name, value in self._layout.values.items()
+        )
+        if self._complete or others_changed or lacking:
+            values = self._exchanged(number, tasks)
+        else:
+            unpacked = self._layout.unpacked(sums, self._budget)
+            values = {name: value for name, value in unpacked.items() if name in changed}
+        self._snapshot.write(
+            {
+                name: (value, self._next_layout.values[name].persistent)
+                for name, value in values.items()
+            }
+        )
+
+    def _exchanged(self, number: int, tasks: int) -> dict[str, Tensor]:
+        """Let the ranks tell each other of their buffers, and sum those that have changed.
+
+        Returns:
+            Their values; none where a sum fails.
+        """
+        table = Table.from_snapshot(
+            tasks, self._snapshot, self._changed, self._own if self._complete else ()
+        )
+        texts = self._ranks.exchanged(table.text())
+        if self._ranks.failed:
+            return {}
+        tables = [Table.from_text(text) for text in texts]
+        if self._complete:
+            check_alike(number, self._ranks.names, tables, self._new)
+        decisions = decide(number, tables)
+        own = [name for name, decision in decisions.items() if decision.rank == self._ranks.rank]
+        layout = Layout({name: decision.value for name, decision in decisions.items()})
+        tensors = self._snapshot.current() if tasks else {}
+        forms = layout.forms(torch.float32, self._ranks.device)
+        sums = layout.packed(forms, tensors, tasks, own)
+        for summed in sums:
+            self._ranks.all_reduce(summed).wait()
+        if self._ranks.failed:
+            return {}
+        self._next_layout = layout
+        return layout.unpacked(sums, self._budget)
