@@ -1,7 +1,7 @@
 """The same buffers on all ranks after a round: means over their tasks, or those of one rank."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,25 +29,18 @@ class _Registry:
         self.has_rounds = False
         self._repeats: Counter[str] = Counter()
 
-    def names_with(self, model: nn.Module) -> dict[nn.Module, str]:
-        """The modules of these models and of another one, with their names."""
-        names = dict(self.names)
-        for path, module in model.named_modules():
-            names.setdefault(module, self._name(path))
-        return names
+    def add(self, modules: Mapping[nn.Module, str]) -> None:
+        """Take note of modules, with their paths, whose round has ended well on all ranks."""
+        self.has_rounds = True
+        for module, path in modules.items():
+            self.names[module] = self.name(path)
+            self._repeats[path] += 1
 
-    def _name(self, path: str) -> str:
+    def name(self, path: str) -> str:
+        """The name that a module with this path would have."""
         # Modules of other models may have had this path, too.
         count = self._repeats[path]
         return f"{path}@{count + 1}" if count else path
-
-    def add(self, model: nn.Module) -> None:
-        """Take note of a model whose round has ended well on all ranks."""
-        self.has_rounds = True
-        for path, module in model.named_modules():
-            if module not in self.names:
-                self.names[module] = self._name(path)
-                self._repeats[path] += 1
 
 
 _REGISTRIES: WeakKeyDictionary[Any, dict[tuple[str, ...], _Registry]] = WeakKeyDictionary()
@@ -82,6 +75,8 @@ class BufferSums:
         self._next_layout = self._layout
         self._snapshot = BufferSnapshot({}, None, ())
         self._changed: set[str] = set()
+        # The modules of the model that had no round yet, with their paths in it.
+        self._new: dict[nn.Module, str] = {}
 
     def begin(self, model: nn.Module, *, complete: bool, ranks_changed: bool) -> None:
         """Begin a round: keep copies of all buffers.
@@ -98,16 +93,14 @@ class BufferSums:
         if not self._ranks.elastic:
             registries = _REGISTRIES.setdefault(dist.group.WORLD, {})
             self._registry = registries.setdefault(self._ranks.names, _Registry())
-        self._model = model
         self._complete = complete
         self._changed = set()
         self._next_layout = self._layout
-        names = self._registry.names_with(model)
-        self._own = {names[module] for module in model.modules()}
-        self._new: set[str] = set()
-        if self._registry.has_rounds:
-            # They may have run in rounds that did not look after them.
-            self._new = self._own - set(self._registry.names.values())
+        known = dict(self._registry.names)
+        paths = {module: path for path, module in model.named_modules()}
+        self._new = {module: path for module, path in paths.items() if module not in known}
+        names = known | {module: self._registry.name(path) for module, path in self._new.items()}
+        self._own = {names[module] for module in paths}
         self._snapshot = BufferSnapshot(
             {name: module for module, name in names.items()},
             self._snapshot,
@@ -126,9 +119,10 @@ class BufferSums:
         """
         if kept:
             self._layout = self._next_layout
-            self._registry.add(self._model)
+            self._registry.add(self._new)
         else:
             self.restore()
+        self._new = {}
         self._snapshot.release()
 
     def find_changes(self) -> bool:
@@ -232,7 +226,10 @@ class BufferSums:
             return {}
         tables = [Table.from_text(text) for text in texts]
         if self._complete:
-            check_alike(number, self._ranks.names, tables, self._new)
+            # New modules may have run in rounds that did not look after them.
+            new = self._new.values() if self._registry.has_rounds else ()
+            names = {self._registry.name(path) for path in new}
+            check_alike(number, self._ranks.names, tables, names)
         decisions = decide(number, tables)
         own = [name for name, decision in decisions.items() if decision.rank == self._ranks.rank]
         layout = Layout({name: decision.value for name, decision in decisions.items()})

@@ -159,7 +159,7 @@ class TaskGradients:
         except ValueError as error:
             self.__exit__(error)
             raise
-        self._begin(trained_weights(self.model))
+        self._begin(trained_weights(self.model) if self._sharded else trained)
         self._weights = ParameterSnapshot(self.model, self.parameters)
         return self
 
