@@ -44,6 +44,7 @@ def rank_part(
         second_batch=batches[1],
         passes=share.passes,
         accumulated=gradients.accumulated,
+        older_rounds=gradients.older_rounds,
     )
 
 

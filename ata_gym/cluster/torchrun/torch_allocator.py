@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
-from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
+from ata_gym.cluster.torchrun.gradients.accumulation import GradientRounds
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
 from ata_gym.cluster.torchrun.loading.first_batches import OpenLoaders
 from ata_gym.cluster.torchrun.loading.loaders import load_ahead
@@ -51,7 +51,7 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 14 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 15 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
     has the running statistics of batch norm of its own samples, and after it their means. The next
@@ -204,7 +204,10 @@ class TorchAllocator:
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
-        self._gradient_weights = GradientWeights()
+        self._gradient_rounds = GradientRounds()
+        # The model of the last round, and the gradients that it is to have from another replica.
+        self._model: nn.Module | None = None
+        self._gradients_of_other: dict[str, Any] | None = None
         self._open_loaders = OpenLoaders()
 
     @property
@@ -263,8 +266,13 @@ class TorchAllocator:
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
+        self._model = model
         self._ranks.begin(leaves=self._leaves)
         try:
+            if self._gradients_of_other is not None:
+                # By now the weights are those of the other replica, too.
+                self._gradient_rounds.load(model, self._gradients_of_other)
+                self._gradients_of_other = None
             with self._opened(model) as share:
                 yield share
         except BaseException as error:
@@ -286,7 +294,7 @@ class TorchAllocator:
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
             self._gradients = TaskGradients(
-                model, self._ranks, self.budget, self._replica.ranks, self._gradient_weights
+                model, self._ranks, self.budget, self._replica.ranks, self._gradient_rounds
             )
         results: list[RoundResult | None] = []
         with self._gradients as gradients:
@@ -423,12 +431,15 @@ class TorchAllocator:
         self.last = None
 
     def _state_for_other(self) -> dict[str, Any]:
-        return {"rounds": self.rounds, **self._plans.state_for_another()}
+        assert self._model is not None
+        gradients = self._gradient_rounds.state_of(self._model)
+        return {"rounds": self.rounds, "gradients": gradients, **self._plans.state_for_another()}
 
     def _load_other(self, state: Mapping[str, Any]) -> None:
         self._plans.load_of_another(state)
         self.rounds = state["rounds"]
         self.last = None
+        self._gradients_of_other = state["gradients"]
 
     def _reduce(
         self,
@@ -474,11 +485,7 @@ class TorchAllocator:
             gradients.drop()
             return None
         result = RoundResult(self._ranks.names, shares, seconds, parts)
-        if weight := float(parts.weight.sum()):
-            # All ranks have one number, also those whose part of sharded gradients is 0.
-            gradients.keep_mean(weight, float(parts.accumulated.max()), self.budget)
-        else:
-            gradients.keep()
+        gradients.keep(parts)
         return result
 
     def _learn(self, share: Share, result: RoundResult, expected: Mapping[Worker, float]) -> None:

@@ -17,7 +17,7 @@ from ata_gym.cluster.torchrun.dtensors import (
     ranks_of,
     sharded_as,
 )
-from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
+from ata_gym.cluster.torchrun.gradients.accumulation import GradientRounds, OlderRounds
 from ata_gym.cluster.torchrun.gradients.buckets import (
     Buckets,
     Form,
@@ -33,20 +33,21 @@ from ata_gym.cluster.torchrun.gradients.unsupported import (
     parameter_groups,
     unsupported_parts,
 )
-from ata_gym.cluster.torchrun.ranks.parts import Fault
+from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.models.model import trained_weights
+from ata_gym.typing import Floats
 
 
 class _OldGradient(NamedTuple):
     """The gradient of a parameter before a round."""
 
     parameter: nn.Parameter
-    """A trained parameter as it is between rounds."""
+    """A parameter as it is between rounds."""
     gradient: Tensor | None
-    weight: float
-    """The sum of the weights of the losses that the gradient is the mean of, or 0."""
+    rounds: OlderRounds | None
+    """The rounds that it is of, as far as the parameter tells."""
 
 
 class TaskGradients:
@@ -54,11 +55,10 @@ class TaskGradients:
 
     Inside the context no model communicates by itself, and gradients of before are set aside.
     ``sum`` sums over the ranks, each of which has divided the losses of its tasks by B, and
-    ``keep`` gives the model the sums, added to what was set aside; ``keep_mean`` makes both one
-    mean. Where ``expect_last`` was called before a rank's last backward pass, each part of the
+    ``keep`` gives the model the sums, added to what was set aside, or makes both one mean. Where ``expect_last`` was called before a rank's last backward pass, each part of the
     gradient is sent as soon as that pass has computed it.
 
-    A context that ends without either of them, or with an error, leaves the gradients and running
+    A context that ends without ``keep``, or with an error, leaves the gradients and running
     statistics of before. A parameter that no task of any rank reached has no gradient. The running
     statistics of batch norm become the means over ranks, weighted by their tasks. The parameters of
     a model with ``fully_shard`` are whole during the round, unless it has cut them among the ranks
@@ -71,7 +71,7 @@ class TaskGradients:
         budget: The number B of tasks of a round.
         replica_ranks: The ranks that hold a replica of the model together with this rank, and this
             rank.
-        weights: The weights of gradients.
+        rounds: The earlier rounds whose gradients parameters have.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class TaskGradients:
         ranks: Ranks,
         budget: int,
         replica_ranks: Collection[int],
-        weights: GradientWeights,
+        rounds: GradientRounds,
     ) -> None:
         self.model = model
         self._replica_ranks = frozenset(replica_ranks)
         self._ranks = ranks
         self._budget = budget
-        self._gradient_weights = weights
+        self._gradient_rounds = rounds
         self._buckets = Buckets([], [], [], ranks)
         self.layout = 0
         """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
@@ -116,13 +116,18 @@ class TaskGradients:
             _OldGradient(
                 parameter,
                 None if parameter.grad is None else parameter.grad.clone(),
-                self._gradient_weights.get(parameter),
+                self._gradient_rounds.get(parameter),
             )
             for parameter in trained
         ]
-        # A parameter that no task has reached yet has the weight of the others.
-        self.accumulated = max((old.weight for old in self._old_gradients), default=0.0)
-        """The sum of the weights of earlier rounds, to whose gradients this round's are added."""
+        # What was frozen after an earlier round of the same step has a part of the step's mean.
+        self._frozen_gradients = [
+            _OldGradient(parameter, parameter.grad, rounds)
+            for parameter in self.model.parameters()
+            if not parameter.requires_grad
+            and (rounds := self._gradient_rounds.get(parameter)) is not None
+            and rounds.number
+        ]
         # Whether the model has been given the sums.
         self._kept = False
         self._stack = ExitStack()
@@ -235,12 +240,13 @@ class TaskGradients:
         for sharded in self._sharded:
             sharded.reshard()
         if failed:
-            for parameter, old_gradient, weight in self._old_gradients:
-                parameter.grad = old_gradient
-                self._gradient_weights.set(parameter, weight)
+            for old in (*self._old_gradients, *self._frozen_gradients):
+                old.parameter.grad = old.gradient
+                self._gradient_rounds.set(old.parameter, old.rounds)
             for statistic, saved in zip(self._statistics, self._saved_statistics, strict=True):
                 statistic.copy_(saved)
         self._old_gradients = []
+        self._frozen_gradients = []
         self._saved_statistics = []
         self._stack.close()
 
@@ -257,6 +263,26 @@ class TaskGradients:
     def replica_size(self) -> int:
         """The number of ranks that hold a replica of the model together."""
         return len(self._replica_ranks)
+
+    @property
+    def accumulated(self) -> float:
+        """The sum of the weights of earlier rounds, to whose gradients this round's are added."""
+        return max((rounds.weight for rounds in self._older_rounds()), default=0.0)
+
+    @property
+    def older_rounds(self) -> int:
+        """The number of these rounds plus 1, or 0, as ``RankPart`` has it."""
+        number = max((rounds.number for rounds in self._older_rounds()), default=0)
+        if number:
+            return number + 1
+        # The parts of gradients may be 0 on this rank alone.
+        if any(is_dtensor(old.gradient) for old in self._old_gradients):
+            return 0
+        return 1 if self._old_gradients else 0
+
+    def _older_rounds(self) -> list[OlderRounds]:
+        old_gradients = (*self._old_gradients, *self._frozen_gradients)
+        return [old.rounds for old in old_gradients if old.rounds is not None]
 
     def expect_last(self) -> None:
         """Expect that the next backward pass is the last one of this rank in the round.
@@ -366,31 +392,23 @@ class TaskGradients:
             rows[-1] = 1.0
         return rows
 
-    def keep(self) -> None:
-        """Give the sums to the model, added to its gradients of before."""
-        self._keep(1.0, 0.0)
-
-    def keep_mean(self, weight: float, accumulated: float, budget: int) -> None:
-        """Make the sums and the gradients of before one mean over all their weights.
-
-        Args:
-            weight: The sum of the weights of all ranks in this round, above 0.
-            accumulated: The sum of the weights of the rounds before; 0 if the gradients of before
-                are no mean, and stay as they are.
-            budget: The number B by which the losses were divided.
-        """
-        total = accumulated + weight
-        self._buckets.scale(budget / total)
-        self._keep(accumulated / total if accumulated else 1.0, total)
-
     @torch.no_grad()
-    def _keep(self, old_factor: float, weight: float) -> None:
-        """Give the sums to the model, added to its gradients of before times a factor.
+    def keep(self, parts: RankPart[Floats]) -> None:
+        """Give the sums to the model, added to its gradients of before.
+
+        Where losses have weights, both become one mean over all their weights.
 
         Args:
-            old_factor: The factor on the gradients of before.
-            weight: The weight that the gradients then have.
+            parts: The parts of all ranks.
         """
+        weight = float(parts.weight.sum())
+        # All ranks have the same, also those whose part of sharded gradients is 0.
+        older = OlderRounds(
+            number=max(int(parts.older_rounds.max()) - 1, 0),
+            weight=float(parts.accumulated.max()),
+        )
+        if weight:
+            self._buckets.scale(self._budget / (older.weight + weight))
         statistics = len(self._statistics)
         *extras, message = self._buckets.sums
         for statistic, mean in zip(self._statistics, extras[:statistics], strict=True):
@@ -412,12 +430,40 @@ class TaskGradients:
                 gradient = _gradient_of(old.parameter, during, part)
             else:
                 gradient = None
-            old_gradient = old.gradient
-            if old_gradient is not None and old_factor != 1.0:
-                old_gradient = old_gradient * old_factor
-            _set_gradient(old.parameter, gradient, old_gradient)
-            self._gradient_weights.set(old.parameter, weight)
+            self._add(old, gradient, older, weight)
+        for old in self._frozen_gradients:
+            self._add(old, None, older, weight)
         self._kept = True
+
+    def _add(
+        self,
+        old: _OldGradient,
+        gradient: Tensor | None,
+        older: OlderRounds,
+        weight: float,
+    ) -> None:
+        """Give a parameter its gradient of this round, added to that of before.
+
+        Args:
+            old: The gradient of before.
+            gradient: The gradient of this round; a mean over the weights of ``older`` and this
+                round, if losses have weights.
+            older: The earlier rounds of parameters that do not tell their own.
+            weight: The sum of the weights of this round, or 0.
+        """
+        rounds = older if old.rounds is None else old.rounds
+        total = rounds.weight + weight
+        old_gradient = old.gradient
+        if weight and gradient is not None and rounds.weight != older.weight:
+            gradient = gradient * ((older.weight + weight) / total)
+        # What is not of earlier rounds stays as it is.
+        if weight and old_gradient is not None and old.rounds is not None and rounds.weight:
+            old_gradient = old_gradient * (rounds.weight / total)
+        _set_gradient(old.parameter, gradient, old_gradient)
+        if gradient is not None or (old.rounds is not None and rounds.number):
+            self._gradient_rounds.set(old.parameter, OlderRounds(rounds.number + 1, total))
+        else:
+            self._gradient_rounds.set(old.parameter, None)
 
 
 def _gradient_of(parameter: Any, during: Any, part: Tensor) -> Tensor:

@@ -48,6 +48,10 @@ class RankPart(NamedTuple, Generic[Number]):
     """The kind of its backward passes, a ``Passes``."""
     accumulated: Number
     """The sum of the weights of the earlier rounds to whose gradients this round's are added."""
+    older_rounds: Number
+    """The number of these rounds, plus 1.
+
+    It is 0 if the rank's parts of all gradients are 0, so that they do not tell."""
 
 
 class Passes(IntEnum):
@@ -65,10 +69,10 @@ class Fault(IntEnum):
 
     NONE = 0
     LOSS = 1
-    GRADIENT = 2
-    CHANGED = 3
-    SECOND_PASS = 4
-    FAILED = 5
-    REPLICA = 6
-    MEAN_OF_NOTHING = 7
+    MEAN_OF_NOTHING = 2
+    GRADIENT = 3
+    CHANGED = 4
+    SECOND_PASS = 5
+    FAILED = 6
+    REPLICA = 7
     SPARSE = 8

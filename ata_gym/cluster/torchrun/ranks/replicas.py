@@ -137,6 +137,7 @@ class Replica:
             # Stages of a pipeline that have no loss have no weight either.
             passes=float(parts.passes.max()),
             accumulated=float(parts.accumulated.max()),
+            older_rounds=float(parts.older_rounds.max()),
         )
 
     @contextmanager
