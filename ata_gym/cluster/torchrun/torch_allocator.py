@@ -79,8 +79,9 @@ class TorchAllocator:
             ``use_async_quorum=False``: replicas may die and come back, and each step that is taken
             has B tasks. A round asks for the quorum and decides whether its step counts, so the
             optimiser is a plain one, which steps if ``share.committed``; if not, the next round
-            computes the tasks again. A replica that comes back has the state of the others. It
-            needs the extra ``torchft``.
+            computes the tasks again. A replica that comes back has the state of the others, and
+            the gradients of their earlier rounds; where a step follows several rounds, step by
+            ``rounds``, which is the same on all replicas. It needs the extra ``torchft``.
         name: The name of this rank's worker, the same after a restart, since what is known of a
             worker is kept by its name. By default the host's name and the local rank, or the
             manager's ``replica_id``.

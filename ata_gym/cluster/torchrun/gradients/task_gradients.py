@@ -55,8 +55,9 @@ class TaskGradients:
 
     Inside the context no model communicates by itself, and gradients of before are set aside.
     ``sum`` sums over the ranks, each of which has divided the losses of its tasks by B, and
-    ``keep`` gives the model the sums, added to what was set aside, or makes both one mean. Where ``expect_last`` was called before a rank's last backward pass, each part of the
-    gradient is sent as soon as that pass has computed it.
+    ``keep`` gives the model the sums, added to what was set aside, or makes both one mean. Where
+    ``expect_last`` was called before a rank's last backward pass, each part of the gradient is sent
+    as soon as that pass has computed it.
 
     A context that ends without ``keep``, or with an error, leaves the gradients and running
     statistics of before. A parameter that no task of any rank reached has no gradient. The running
