@@ -206,9 +206,6 @@ class TorchAllocator:
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
         self._gradient_rounds = GradientRounds()
-        # The model of the last round, and the gradients that it is to have from another replica.
-        self._model: nn.Module | None = None
-        self._gradients_of_other: dict[str, Any] | None = None
         self._open_loaders = OpenLoaders()
 
     @property
@@ -267,13 +264,10 @@ class TorchAllocator:
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
-        self._model = model
+        self._gradient_rounds.model = model
         self._ranks.begin(leaves=self._leaves)
         try:
-            if self._gradients_of_other is not None:
-                # By now the weights are those of the other replica, too.
-                self._gradient_rounds.load(model, self._gradients_of_other)
-                self._gradients_of_other = None
+            self._gradient_rounds.take_received()
             with self._opened(model) as share:
                 yield share
         except BaseException as error:
@@ -432,15 +426,14 @@ class TorchAllocator:
         self.last = None
 
     def _state_for_other(self) -> dict[str, Any]:
-        assert self._model is not None
-        gradients = self._gradient_rounds.state_of(self._model)
+        gradients = self._gradient_rounds.state()
         return {"rounds": self.rounds, "gradients": gradients, **self._plans.state_for_another()}
 
     def _load_other(self, state: Mapping[str, Any]) -> None:
         self._plans.load_of_another(state)
         self.rounds = state["rounds"]
         self.last = None
-        self._gradients_of_other = state["gradients"]
+        self._gradient_rounds.received = state["gradients"]
 
     def _reduce(
         self,
@@ -485,9 +478,8 @@ class TorchAllocator:
         if self._ranks.failed:
             gradients.drop()
             return None
-        result = RoundResult(self._ranks.names, shares, seconds, parts)
         gradients.keep(parts)
-        return result
+        return RoundResult(self._ranks.names, shares, seconds, parts)
 
     def _learn(self, share: Share, result: RoundResult, expected: Mapping[Worker, float]) -> None:
         self._allocator.observe(result.times(), latency=result.latency())

@@ -4,7 +4,7 @@ import operator
 import zlib
 from collections.abc import Collection
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from ata_gym.cluster.torchrun.dtensors import (
     ranks_of,
     sharded_as,
 )
-from ata_gym.cluster.torchrun.gradients.accumulation import GradientRounds, OlderRounds
+from ata_gym.cluster.torchrun.gradients.accumulation import GradientRounds, OlderRounds, told
 from ata_gym.cluster.torchrun.gradients.buckets import (
     Buckets,
     Form,
@@ -38,16 +38,6 @@ from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.models.model import trained_weights
 from ata_gym.typing import Floats
-
-
-class _OldGradient(NamedTuple):
-    """The gradient of a parameter before a round."""
-
-    parameter: nn.Parameter
-    """A parameter as it is between rounds."""
-    gradient: Tensor | None
-    rounds: OlderRounds | None
-    """The rounds that it is of, as far as the parameter tells."""
 
 
 class TaskGradients:
@@ -113,22 +103,11 @@ class TaskGradients:
         ]
         self._saved_statistics = [statistic.clone() for statistic in self._statistics]
         trained = trained_weights(self.model)
-        self._old_gradients = [
-            _OldGradient(
-                parameter,
-                None if parameter.grad is None else parameter.grad.clone(),
-                self._gradient_rounds.get(parameter),
-            )
-            for parameter in trained
-        ]
+        self._old_gradients = list(map(self._gradient_rounds.old_gradient, trained))
         # What was frozen after an earlier round of the same step has a part of the step's mean.
-        self._frozen_gradients = [
-            _OldGradient(parameter, parameter.grad, rounds)
-            for parameter in self.model.parameters()
-            if not parameter.requires_grad
-            and (rounds := self._gradient_rounds.get(parameter)) is not None
-            and rounds.number
-        ]
+        self._frozen_gradients = self._gradient_rounds.frozen(self.model)
+        self.older = told([*self._old_gradients, *self._frozen_gradients])
+        """The earlier rounds to whose gradients this round's are added, as this rank has them."""
         # Whether the model has been given the sums.
         self._kept = False
         self._stack = ExitStack()
@@ -242,8 +221,7 @@ class TaskGradients:
             sharded.reshard()
         if failed:
             for old in (*self._old_gradients, *self._frozen_gradients):
-                old.parameter.grad = old.gradient
-                self._gradient_rounds.set(old.parameter, old.rounds)
+                self._gradient_rounds.restore(old)
             for statistic, saved in zip(self._statistics, self._saved_statistics, strict=True):
                 statistic.copy_(saved)
         self._old_gradients = []
@@ -264,26 +242,6 @@ class TaskGradients:
     def replica_size(self) -> int:
         """The number of ranks that hold a replica of the model together."""
         return len(self._replica_ranks)
-
-    @property
-    def accumulated(self) -> float:
-        """The sum of the weights of earlier rounds, to whose gradients this round's are added."""
-        return max((rounds.weight for rounds in self._older_rounds()), default=0.0)
-
-    @property
-    def older_rounds(self) -> int:
-        """The number of these rounds plus 1, or 0, as ``RankPart`` has it."""
-        number = max((rounds.number for rounds in self._older_rounds()), default=0)
-        if number:
-            return number + 1
-        # The parts of gradients may be 0 on this rank alone.
-        if any(is_dtensor(old.gradient) for old in self._old_gradients):
-            return 0
-        return 1 if self._old_gradients else 0
-
-    def _older_rounds(self) -> list[OlderRounds]:
-        old_gradients = (*self._old_gradients, *self._frozen_gradients)
-        return [old.rounds for old in old_gradients if old.rounds is not None]
 
     def expect_last(self) -> None:
         """Expect that the next backward pass is the last one of this rank in the round.
@@ -431,40 +389,10 @@ class TaskGradients:
                 gradient = _gradient_of(old.parameter, during, part)
             else:
                 gradient = None
-            self._add(old, gradient, older, weight)
+            self._gradient_rounds.add(old, gradient, older, weight)
         for old in self._frozen_gradients:
-            self._add(old, None, older, weight)
+            self._gradient_rounds.add(old, None, older, weight)
         self._kept = True
-
-    def _add(
-        self,
-        old: _OldGradient,
-        gradient: Tensor | None,
-        older: OlderRounds,
-        weight: float,
-    ) -> None:
-        """Give a parameter its gradient of this round, added to that of before.
-
-        Args:
-            old: The gradient of before.
-            gradient: The gradient of this round; a mean over the weights of ``older`` and this
-                round, if losses have weights.
-            older: The earlier rounds of parameters that do not tell their own.
-            weight: The sum of the weights of this round, or 0.
-        """
-        rounds = older if old.rounds is None else old.rounds
-        total = rounds.weight + weight
-        old_gradient = old.gradient
-        if weight and gradient is not None and rounds.weight != older.weight:
-            gradient = gradient * ((older.weight + weight) / total)
-        # What is not of earlier rounds stays as it is.
-        if weight and old_gradient is not None and old.rounds is not None and rounds.weight:
-            old_gradient = old_gradient * (rounds.weight / total)
-        _set_gradient(old.parameter, gradient, old_gradient)
-        if gradient is not None or (old.rounds is not None and rounds.number):
-            self._gradient_rounds.set(old.parameter, OlderRounds(rounds.number + 1, total))
-        else:
-            self._gradient_rounds.set(old.parameter, None)
 
 
 def _gradient_of(parameter: Any, during: Any, part: Tensor) -> Tensor:
@@ -480,19 +408,6 @@ def _gradient_of(parameter: Any, during: Any, part: Tensor) -> Tensor:
         kept = during.device_mesh.ndim if is_dtensor(during) else 0
         gathered = parameter.device_mesh.ndim - kept
     return sharded_as(part, parameter, gathered).to(gradient_dtype(parameter))
-
-
-def _set_gradient(parameter: Tensor, gradient: Tensor | None, old_gradient: Tensor | None) -> None:
-    """Give a parameter the sum of a gradient and its gradient of before, where there are any."""
-    if old_gradient is None:
-        parameter.grad = gradient
-    elif gradient is None:
-        parameter.grad = old_gradient
-    elif old_gradient.is_sparse:
-        # A dense tensor is added to a sparse one only in this order.
-        parameter.grad = gradient + old_gradient
-    else:
-        parameter.grad = old_gradient + gradient
 
 
 def _sparse(gradient: Tensor, rows: Tensor) -> Tensor:
