@@ -43,7 +43,8 @@ def rank_part(
         first_batch=batches[0],
         second_batch=batches[1],
         passes=share.passes,
-        accumulated=gradients.accumulated,
+        accumulated=gradients.older.weight,
+        older_rounds=gradients.older.number + 1,
         changed_buffers=float(gradients.buffers.find_changes()),
     )
 

@@ -82,7 +82,7 @@ class Share:
         self._timed: list[_TimedBatch] = []
         # The number of tasks of the batch that is being computed; 0 between two batches.
         self._batch_tasks = 0
-        # The part of the mean loss that each backward pass had.
+        # The part of the mean loss that each pass had; in a pipeline the last stage has it.
         self._losses: list[Tensor] = []
         # The number of backward passes that began, and of those that ended.
         self._passes = 0
@@ -281,13 +281,14 @@ class Share:
         It is in the place of ``backward``, and adds loss / B for each task. Each rank of a replica
         calls it with what ``schedule.step`` takes on its stage. The loss of a batch is, as the
         schedule has it, the mean of those of its microbatches, or their sum with
-        ``scale_grads=False``.
+        ``scale_grads=False``, as a weight needs it.
 
         Args:
             schedule: The schedule, with a loss function.
             inputs: The inputs of the first stage.
             target: The target of the loss function, on the last stage.
-            weight: As for ``backward``, and the same on all ranks of a replica.
+            weight: As for ``backward``, and the same on all ranks of a replica; stages without a
+                loss may leave it out.
             arguments: Other arguments of ``schedule.step``.
 
         Returns:
@@ -295,14 +296,19 @@ class Share:
 
         Raises:
             RuntimeError: Outside a batch.
-            ValueError: For a schedule without a loss function, and a weight that is below 0
-                or not finite.
+            ValueError: For a schedule without a loss function, a weight that is below 0 or not
+                finite, and a weight where the loss is a mean over microbatches.
         """
         self._check_batch("pipeline")
         loss_function = schedule._loss_fn
         if loss_function is None:
             raise ValueError("the schedule has no loss function: make it with loss_fn=...")
         averages = schedule.scale_grads
+        if averages and weight is not None:
+            raise ValueError(
+                "with a weight the loss is a sum, and the schedule has the mean over microbatches:"
+                " make it with scale_grads=False, and with a loss function that sums",
+            )
         part = self._part_of_round(weight)
         if averages:
             part /= schedule._n_microbatches
@@ -322,7 +328,9 @@ class Share:
         finally:
             schedule._loss_fn = loss_function
             schedule.scale_grads = averages
-        self._losses += [loss.detach() for loss in losses]
+        # Each pass has one loss, as it has one weight.
+        if losses:
+            self._losses.append(_sum(losses).detach())
         self._ended_passes += 1
         return outputs
 
@@ -423,9 +431,11 @@ class Share:
 
     def mean_of_nothing(self) -> bool:
         """Whether a loss of weight 0 is not finite, as a mean over nothing is."""
+        # The ranks that have parts of a loss find out together, whatever their weights are.
+        finite = [bool(whole(loss).isfinite()) for loss in self._losses]
         return any(
-            _from_zero(weight) == 0.0 and not bool(loss.isfinite())
-            for weight, loss in zip(self._weights, self._losses, strict=False)
+            _from_zero(weight) == 0.0 and not is_finite
+            for weight, is_finite in zip(self._weights, finite, strict=False)
         )
 
     def loss(self) -> float:
@@ -434,8 +444,12 @@ class Share:
         Where the losses have weights, it is the part of their sum divided by B.
         """
         if self._losses:
-            return float(whole(sum(self._losses[1:], self._losses[0])))
+            return float(whole(_sum(self._losses)))
         return 0.0
+
+
+def _sum(losses: list[Tensor]) -> Tensor:
+    return sum(losses[1:], losses[0])
 
 
 def _from_zero(weight: float | Tensor) -> float:

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ata_gym import __version__
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.buffers.buffer_sums import BufferSums
-from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
+from ata_gym.cluster.torchrun.gradients.accumulation import GradientRounds
 from ata_gym.cluster.torchrun.gradients.task_gradients import TaskGradients
 from ata_gym.cluster.torchrun.keyed_noise import KeyedNoise
 from ata_gym.cluster.torchrun.loading.first_batches import OpenLoaders
@@ -48,7 +48,7 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 15 n numbers of 4 bytes more for n ranks;
+    A round costs an all-reduce of the gradient, with B + 16 n numbers of 4 bytes more for n ranks;
     where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
     gradient are sent when the rank's last backward pass has computed them. During a round each rank
     has the buffers that its own tasks leave, such as running statistics, and after it all ranks
@@ -76,8 +76,9 @@ class TorchAllocator:
             ``use_async_quorum=False``: replicas may die and come back, and each step that is taken
             has B tasks. A round asks for the quorum and decides whether its step counts, so the
             optimiser is a plain one, which steps if ``share.committed``; if not, the next round
-            computes the tasks again. A replica that comes back has the state of the others. It
-            needs the extra ``torchft``.
+            computes the tasks again. A replica that comes back has the state of the others, and
+            the gradients of their earlier rounds; where a step follows several rounds, step by
+            ``rounds``, which is the same on all replicas. It needs the extra ``torchft``.
         name: The name of this rank's worker, the same after a restart, since what is known of a
             worker is kept by its name. By default the host's name and the local rank, or the
             manager's ``replica_id``.
@@ -198,7 +199,7 @@ class TorchAllocator:
         self._share: Share | None = None
         # The gradients of the last model, whose memory the next round uses again.
         self._gradients: TaskGradients | None = None
-        self._gradient_weights = GradientWeights()
+        self._gradient_rounds = GradientRounds()
         self._buffers = BufferSums(self._ranks, budget)
         self._open_loaders = OpenLoaders()
 
@@ -264,8 +265,10 @@ class TorchAllocator:
         """
         if self._share is not None:
             raise RuntimeError("a round is open: end it before the next one begins")
+        self._gradient_rounds.model = model
         self._ranks.begin(leaves=self._leaves)
         try:
+            self._gradient_rounds.take_received()
             with self._opened(model) as share:
                 yield share
         except BaseException as error:
@@ -291,7 +294,7 @@ class TorchAllocator:
                 self._ranks,
                 self.budget,
                 self._replica.ranks,
-                self._gradient_weights,
+                self._gradient_rounds,
                 self._buffers,
             )
         results: list[RoundResult | None] = []
@@ -419,12 +422,14 @@ class TorchAllocator:
         self.last = None
 
     def _state_for_other(self) -> dict[str, Any]:
-        return {"rounds": self.rounds, **self._plans.state_for_another()}
+        gradients = self._gradient_rounds.state()
+        return {"rounds": self.rounds, "gradients": gradients, **self._plans.state_for_another()}
 
     def _load_other(self, state: Mapping[str, Any]) -> None:
         self._plans.load_of_another(state)
         self.rounds = state["rounds"]
         self.last = None
+        self._gradient_rounds.received = state["gradients"]
 
     def _reduce(
         self,
@@ -474,13 +479,8 @@ class TorchAllocator:
         if self._ranks.failed:
             gradients.drop()
             return None
-        result = RoundResult(self._ranks.names, shares, seconds, parts)
-        if weight := float(parts.weight.sum()):
-            # All ranks have one number, also those whose part of sharded gradients is 0.
-            gradients.keep_mean(weight, float(parts.accumulated.max()), self.budget)
-        else:
-            gradients.keep()
-        return result
+        gradients.keep(parts)
+        return RoundResult(self._ranks.names, shares, seconds, parts)
 
     def _learn(self, share: Share, result: RoundResult, expected: Mapping[Worker, float]) -> None:
         self._allocator.observe(result.times(), latency=result.latency())

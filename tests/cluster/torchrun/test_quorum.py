@@ -308,3 +308,97 @@ def test_the_script_trains_two_replicas(address, tmp_path):
     assert line.partition(" s")[0].partition(":")[0] == "round 20"
     assert "replica_0" in line
     assert "round 20" in second
+
+
+ROUNDS_OF_STEP = 3
+STEPS = 3
+JOINS_AFTER = ROUNDS_OF_STEP + 1
+"""The rounds of the first replica before the second one comes."""
+
+
+def rows_and_layer():
+    """A model, in which one gradient is sparse, and its optimizer."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(9, 4, sparse=True), torch.nn.Linear(4, 1))
+    return model.double(), torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def loss_of_task(model, number, place):
+    """The loss of a task, a sum, and its weight."""
+    rows = torch.arange(1 + (number + place) % 3) + number + place
+    return model(rows % 9).square().sum(), float(len(rows))
+
+
+def accumulate(name, address, folder, weighted, counts_itself):
+    """The weights after each step of several rounds, and the error of this replica."""
+    begun = folder / "begun"
+    made = folder / "made"
+    if name == "replica_1":
+        until(begun.exists, about="the other replica")
+    model, optimizer = rows_and_layer()
+    manager = replicas.manager_of(address, model, optimizer, name)
+    allocator = TorchAllocator(6, "uta", manager=manager)
+    if name == "replica_1":
+        made.touch()
+    steps = {}
+    played = 0
+    while allocator.rounds < ROUNDS_OF_STEP * STEPS:
+        if name == "replica_0" and allocator.rounds == JOINS_AFTER:
+            begun.touch()
+            # A Manager that is there and asks for no quorum holds up the others.
+            until(made.exists, about="the replica that comes")
+        try:
+            with allocator.round(model) as share:
+                for place in range(share.first, share.first + share.tasks):
+                    with share.timed():
+                        loss, weight = loss_of_task(model, allocator.rounds, place)
+                        share.backward(loss, weight=weight if weighted else None)
+                share.reduce()
+        except RuntimeError as error:
+            return steps, str(error)
+        if not share.committed:
+            continue
+        played += 1
+        # A replica that comes between two rounds of a step has played fewer rounds.
+        count = played if counts_itself else allocator.rounds
+        if count % ROUNDS_OF_STEP == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            steps[allocator.rounds] = replicas.weights_of(model), len(allocator.last.tasks)
+    return steps, ""
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_replica_that_comes_between_two_rounds_of_a_step_has_the_older_gradients(
+    address, tmp_path, weighted
+):
+    names = ["replica_0", "replica_1"]
+    answers = together(accumulate, address, tmp_path, weighted, False, names=names)
+    model, optimizer = rows_and_layer()
+    expected = {}
+    for step in range(STEPS):
+        numbers = range(step * ROUNDS_OF_STEP, (step + 1) * ROUNDS_OF_STEP)
+        losses = [loss_of_task(model, number, place) for number in numbers for place in range(6)]
+        total = sum(weight for _, weight in losses) if weighted else 6
+        (sum(loss for loss, _ in losses) / total).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        expected[numbers[-1] + 1] = replicas.weights_of(model)
+    for (steps, error), first in zip(answers, [ROUNDS_OF_STEP, 2 * ROUNDS_OF_STEP], strict=True):
+        assert error == ""
+        assert min(steps) == first
+        for number, (weights, size) in steps.items():
+            assert size == (1 if number == ROUNDS_OF_STEP else 2)
+            np.testing.assert_allclose(weights, expected[number], rtol=0, atol=1e-12)
+
+
+def test_a_replica_that_steps_in_other_rounds_is_noticed_by_all(address, tmp_path):
+    names = ["replica_0", "replica_1"]
+    (_, first), (_, second) = together(accumulate, address, tmp_path, False, True, names=names)
+    assert first == second
+    assert first.startswith(
+        f"round {2 * ROUNDS_OF_STEP + 1}: the models have gradients of different earlier rounds;"
+        " replica_1 differs from replica_0. The step is not taken. Set all gradients to None on"
+        " every rank, and begin the optimizer step again; step, and set gradients to None, on every"
+        " rank in the same rounds, which allocator.rounds counts"
+    )

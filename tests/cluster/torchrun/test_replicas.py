@@ -360,23 +360,194 @@ def spoiled(rank, change):
     return lambda allocator, model: play(allocator, model, spoil=on_rank(rank, change))
 
 
+class TwoStages:
+    """A pipeline of two stages, on each of two replicas."""
+
+    def __init__(self, loss=None, *, averages=True, **options):
+        mesh = mesh_of("dp", "pp")
+        self.number = mesh["pp"].get_local_rank()
+        layers = net()
+        self.part = layers[:2] if self.number == 0 else layers[2:]
+        group = mesh["pp"].get_group()
+        stage = PipelineStage(self.part, self.number, 2, torch.device("cpu"), group=group)
+        self.schedule = ScheduleGPipe(stage, 2, loss or loss_of, scale_grads=averages)
+        options = {"mesh": mesh["dp"], **options}
+        self.allocator = named_shares((5, 3), dist.get_rank() // 2, **options)
+        self.loader = loader_of(self.allocator)
+
+    def play(self, weight_of=lambda _targets: None):
+        with self.allocator.round(self.part) as share:
+            for inputs, targets in share.take(self.loader):
+                own_inputs = [inputs] if self.number == 0 else []
+                weight = weight_of(targets)
+                share.pipeline(self.schedule, *own_inputs, target=targets, weight=weight)
+            share.reduce()
+
+    def gradients(self):
+        return {name: whole(p.grad) for name, p in self.part.named_parameters()}
+
+
 def stage_with_infinite_gradient():
-    """A pipeline in which the first stage of the second replica has an infinite gradient."""
-    mesh = mesh_of("dp", "pp")
-    stage_number = mesh["pp"].get_local_rank()
-    layers = net()
-    part = layers[:2] if stage_number == 0 else layers[2:]
-    group = mesh["pp"].get_group()
-    stage = PipelineStage(part, stage_number, 2, torch.device("cpu"), group=group)
-    schedule = ScheduleGPipe(stage, 2, loss_of)
-    allocator = named_shares((5, 3), dist.get_rank() // 2, mesh=mesh["dp"])
+    """The first stage of the second replica has an infinite gradient."""
+    stages = TwoStages()
     if dist.get_rank() == 2:
-        part[1].weight.register_hook(lambda gradient: gradient * math.inf)
+        stages.part[1].weight.register_hook(lambda gradient: gradient * math.inf)
+    stages.play()
+
+
+def counted(targets):
+    """Which numbers of targets count; in some tasks none does."""
+    return (targets > 0.0) & (targets[:, :1, :1] > 0.0)
+
+
+def sum_of_counted(outputs, targets):
+    return (counted(targets) * (outputs - targets).square()).sum()
+
+
+def mean_of_counted(outputs, targets):
+    return sum_of_counted(outputs, targets) / counted(targets).sum()
+
+
+def weighted_pipelines():
+    """The gradient and loss after each of three rounds, of which two are of one step."""
+    answers = {}
+    for stage_tells in (True, False):
+        stages = TwoStages(sum_of_counted, averages=False)
+        optimizer = torch.optim.SGD(stages.part.parameters(), RATE)
+
+        def weight_of(targets, tells=stage_tells or stages.number == 1):
+            return counted(targets).sum() if tells else None
+
+        history = []
+        for number in range(ROUNDS):
+            stages.play(weight_of)
+            last = stages.allocator.last
+            history.append((stages.gradients(), last.loss, last.weight))
+            if number == 1:
+                optimizer.step()
+                optimizer.zero_grad()
+        answers[stage_tells] = history
+    return answers
+
+
+def weighted_tensors():
+    """The gradient after each of two rounds of a step, in replicas of a tensor-parallel model."""
+    mesh = mesh_of("dp", "tp")
+    model = net()
+    tensor_parallel(mesh["tp"], model)
+    allocator = named_shares((5, 3), dist.get_rank() // 2, mesh=mesh["dp"])
     loader = loader_of(allocator)
-    with allocator.round(part) as share:
-        for inputs, targets in share.take(loader):
-            share.pipeline(schedule, *([inputs] if stage_number == 0 else []), target=targets)
-        share.reduce()
+    history = []
+    for _ in range(2):
+        with allocator.round(model) as share:
+            for inputs, targets in share.take(loader):
+                loss = sum_of_counted(model(inputs), targets)
+                share.backward(loss, weight=counted(targets).sum())
+            share.reduce()
+        history.append([whole(parameter.grad) for parameter in model.parameters()])
+    return history
+
+
+def of_one_process():
+    """The gradients by name, loss and weight of rounds in which two are of one step."""
+    model = net()
+    inputs, targets = data().tensors
+    history = []
+    for number in range(ROUNDS):
+        first = number - 1 if number == 1 else number
+        tasks = slice(first * BUDGET * SAMPLES, (number + 1) * BUDGET * SAMPLES)
+        last_tasks = slice(number * BUDGET * SAMPLES, (number + 1) * BUDGET * SAMPLES)
+        model.zero_grad()
+        mean_of_counted(model(inputs[tasks]), targets[tasks]).backward()
+        loss = mean_of_counted(model(inputs[last_tasks]), targets[last_tasks]).item()
+        gradients = {name: whole(p.grad) for name, p in model.named_parameters()}
+        history.append((gradients, loss, counted(targets[last_tasks]).sum().item()))
+        if number == 1:
+            torch.optim.SGD(model.parameters(), RATE).step()
+    return history
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_in_replicas_have_the_mean_of_one_process_over_the_rounds_of_a_step(answers):
+    expected = of_one_process()
+    targets = data().tensors[1].reshape(-1, SAMPLES, 4, 6)
+    assert not all(counted(task).any() for task in targets)
+    seen = set()
+    for rank in answers["weighted_pipelines"]:
+        for history in rank.values():
+            for (gradients, loss, weight), right in zip(history, expected, strict=True):
+                seen |= set(gradients)
+                for name, gradient in gradients.items():
+                    np.testing.assert_allclose(gradient, right[0][name], rtol=0, atol=1e-12)
+                np.testing.assert_allclose(loss, right[1], rtol=0, atol=1e-12)
+                assert weight == right[2]
+    assert seen == set(expected[0][0])
+    for rank in answers["weighted_tensors"]:
+        for gradients, right in zip(rank, expected[:2], strict=True):
+            for gradient, right_gradient in zip(gradients, right[0].values(), strict=True):
+                np.testing.assert_allclose(gradient, right_gradient, rtol=0, atol=1e-12)
+
+
+def pipeline_of_nothing():
+    """The last of three tasks of the second replica has a mean over nothing."""
+    stages = TwoStages(mean_of_counted, averages=False)
+    rows = iter((1.0, 1.0, dist.get_rank() < 2, 1.0, 1.0))
+
+    def weight_of(targets):
+        targets.fill_(next(rows))
+        return counted(targets).sum()
+
+    stages.play(weight_of)
+
+
+def pipeline_with_other_weights():
+    stages = TwoStages(sum_of_counted, averages=False)
+    stages.play(lambda _targets: 1.0 + (dist.get_rank() == 2))
+
+
+def pipeline_with_some_weights():
+    """The stage that has the loss has no weight, and the other one has."""
+    stages = TwoStages(sum_of_counted, averages=False)
+    stages.play(lambda _targets: 0.0 if stages.number == 0 else None)
+
+
+def pipeline_of_means():
+    TwoStages().play(lambda _targets: 1.0)
+
+
+def sparse_rows():
+    """A table of rows, of which each rank of a replica has a part, with sparse gradients."""
+    mesh = mesh_of("dp", "tp")
+    model = nn.Sequential(nn.Embedding(8, 4, sparse=True), nn.Linear(4, 4)).double()
+    parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(output_layouts=Replicate())})
+    allocator = named_shares((5, 3), dist.get_rank() // 2, mesh=mesh["dp"])
+    numbers = torch.arange(8)
+
+    def play_rows():
+        with allocator.round(model) as share:
+            with share.timed(share.tasks):
+                share.backward(model(numbers).square().mean())
+            share.reduce()
+
+    message = refused(play_rows)
+    assert allocator.rounds == 0
+    # The advice is to leave sparse out.
+    model[0].sparse = False
+    play_rows()
+    assert allocator.rounds == 1
+    return message
+
+
+def without_older_rounds(allocator, model):
+    """One rank has set its gradients to None between two rounds of a step."""
+    old = [parameter.grad.clone() for parameter in model.parameters()]
+    if dist.get_rank() == 3:
+        model.zero_grad()
+    try:
+        play(allocator, model)
+    finally:
+        for parameter, gradient in zip(model.parameters(), old, strict=True):
+            parameter.grad = gradient
 
 
 def other_weights(allocator, model):
@@ -458,6 +629,31 @@ CASES = [
     (
         stage_with_infinite_gradient,
         "FloatingPointError: round 1: the gradient of the parameter 1.weight on w1 is not finite",
+    ),
+    (
+        pipeline_of_nothing,
+        "FloatingPointError: round 1: a loss of w1 has weight 0 and is not finite, as a mean over",
+    ),
+    (
+        pipeline_with_other_weights,
+        "ValueError: round 1: the ranks of the replica w1 gave different weights",
+    ),
+    (
+        pipeline_with_some_weights,
+        "ValueError: round 1: the ranks of the replica w0 gave different weights",
+    ),
+    (
+        pipeline_of_means,
+        "ValueError: with a weight the loss is a sum, and the schedule has the mean over",
+    ),
+    (
+        sparse_rows,
+        "ValueError: Embedding(sparse=True) with a DTensor is not respected inside a round",
+    ),
+    (
+        lambda: again(without_older_rounds),
+        "RuntimeError: round 2: the models have gradients of different earlier rounds; those of the"
+        " replica w1 differ",
     ),
     (
         lambda: again(other_weights),
@@ -773,6 +969,8 @@ def everything():
     works = [
         all_forms,
         all_pipelines,
+        weighted_pipelines,
+        weighted_tensors,
         all_faults,
         failures,
         with_dropout,

@@ -4,7 +4,7 @@ import operator
 import zlib
 from collections.abc import Collection
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from ata_gym.cluster.torchrun.dtensors import (
     sharded_as,
 )
 from ata_gym.cluster.torchrun.forms import Form
-from ata_gym.cluster.torchrun.gradients.accumulation import GradientWeights
+from ata_gym.cluster.torchrun.gradients.accumulation import GradientRounds, OlderRounds, told
 from ata_gym.cluster.torchrun.gradients.buckets import (
     Buckets,
     gradient_dtype,
@@ -33,20 +33,11 @@ from ata_gym.cluster.torchrun.gradients.unsupported import (
     parameter_groups,
     unsupported_parts,
 )
-from ata_gym.cluster.torchrun.ranks.parts import Fault
+from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.models.model import trained_weights
-
-
-class _OldGradient(NamedTuple):
-    """The gradient of a parameter before a round."""
-
-    parameter: nn.Parameter
-    """A trained parameter as it is between rounds."""
-    gradient: Tensor | None
-    weight: float
-    """The sum of the weights of the losses that the gradient is the mean of, or 0."""
+from ata_gym.typing import Floats
 
 
 class TaskGradients:
@@ -54,14 +45,14 @@ class TaskGradients:
 
     Inside the context no model communicates by itself, and gradients of before are set aside.
     ``sum`` sums over the ranks, each of which has divided the losses of its tasks by B, and
-    ``keep`` gives the model the sums, added to what was set aside; ``keep_mean`` makes both one
-    mean. Where ``expect_last`` was called before a rank's last backward pass, each part of the
-    gradient is sent as soon as that pass has computed it.
+    ``keep`` gives the model the sums, added to what was set aside, or makes both one mean. Where
+    ``expect_last`` was called before a rank's last backward pass, each part of the gradient is sent
+    as soon as that pass has computed it.
 
-    A context that ends without either of them, or with an error, leaves the gradients and buffers
-    of before. A parameter that no task of any rank reached has no gradient. The parameters of a
-    model with ``fully_shard`` are whole during the round, unless it has cut them among the ranks of
-    one replica, where it communicates as ever. Of a ``DTensor`` the part of this rank is summed.
+    A context that ends without ``keep``, or with an error, leaves the gradients and buffers of
+    before. A parameter that no task of any rank reached has no gradient. The parameters of a model
+    with ``fully_shard`` are whole during the round, unless it has cut them among the ranks of one
+    replica, where it communicates as ever. Of a ``DTensor`` the part of this rank is summed.
     The gradients are views of memory that the next round uses again, so they are valid until then.
 
     Args:
@@ -70,7 +61,7 @@ class TaskGradients:
         budget: The number B of tasks of a round.
         replica_ranks: The ranks that hold a replica of the model together with this rank, and this
             rank.
-        weights: The weights of gradients.
+        rounds: The earlier rounds whose gradients parameters have.
         buffers: The buffers of this rank's models.
     """
 
@@ -80,14 +71,14 @@ class TaskGradients:
         ranks: Ranks,
         budget: int,
         replica_ranks: Collection[int],
-        weights: GradientWeights,
+        rounds: GradientRounds,
         buffers: BufferSums,
     ) -> None:
         self.model = model
         self._replica_ranks = frozenset(replica_ranks)
         self._ranks = ranks
         self._budget = budget
-        self._gradient_weights = weights
+        self._gradient_rounds = rounds
         self.buffers = buffers
         """The buffers that the tasks change."""
         self._buckets = Buckets([], [], [], ranks)
@@ -113,17 +104,11 @@ class TaskGradients:
                 )
         self.buffers.begin(self.model, complete=self.is_checked, ranks_changed=self.is_first)
         trained = trained_weights(self.model)
-        self._old_gradients = [
-            _OldGradient(
-                parameter,
-                None if parameter.grad is None else parameter.grad.clone(),
-                self._gradient_weights.get(parameter),
-            )
-            for parameter in trained
-        ]
-        # A parameter that no task has reached yet has the weight of the others.
-        self.accumulated = max((old.weight for old in self._old_gradients), default=0.0)
-        """The sum of the weights of earlier rounds, to whose gradients this round's are added."""
+        self._old_gradients = list(map(self._gradient_rounds.old_gradient, trained))
+        # What was frozen after an earlier round of the same step has a part of the step's mean.
+        self._frozen_gradients = self._gradient_rounds.frozen(self.model)
+        self.older = told([*self._old_gradients, *self._frozen_gradients])
+        """The earlier rounds to whose gradients this round's are added, as this rank has them."""
         # Whether the model has been given the sums.
         self._kept = False
         self._stack = ExitStack()
@@ -237,10 +222,10 @@ class TaskGradients:
         for sharded in self._sharded:
             sharded.reshard()
         if failed:
-            for parameter, old_gradient, weight in self._old_gradients:
-                parameter.grad = old_gradient
-                self._gradient_weights.set(parameter, weight)
+            for old in (*self._old_gradients, *self._frozen_gradients):
+                self._gradient_rounds.restore(old)
         self._old_gradients = []
+        self._frozen_gradients = []
         self.buffers.end(kept=not failed)
         self._stack.close()
 
@@ -385,31 +370,23 @@ class TaskGradients:
             rows[-1] = 1.0
         return rows
 
-    def keep(self) -> None:
-        """Give the sums to the model, added to its gradients of before."""
-        self._keep(1.0, 0.0)
-
-    def keep_mean(self, weight: float, accumulated: float, budget: int) -> None:
-        """Make the sums and the gradients of before one mean over all their weights.
-
-        Args:
-            weight: The sum of the weights of all ranks in this round, above 0.
-            accumulated: The sum of the weights of the rounds before; 0 if the gradients of before
-                are no mean, and stay as they are.
-            budget: The number B by which the losses were divided.
-        """
-        total = accumulated + weight
-        self._buckets.scale(budget / total)
-        self._keep(accumulated / total if accumulated else 1.0, total)
-
     @torch.no_grad()
-    def _keep(self, old_factor: float, weight: float) -> None:
-        """Give the sums to the model, added to its gradients of before times a factor.
+    def keep(self, parts: RankPart[Floats]) -> None:
+        """Give the sums to the model, added to its gradients of before.
+
+        Where losses have weights, both become one mean over all their weights.
 
         Args:
-            old_factor: The factor on the gradients of before.
-            weight: The weight that the gradients then have.
+            parts: The parts of all ranks.
         """
+        weight = float(parts.weight.sum())
+        # All ranks have the same, also those whose part of sharded gradients is 0.
+        older = OlderRounds(
+            number=max(int(parts.older_rounds.max()) - 1, 0),
+            weight=float(parts.accumulated.max()),
+        )
+        if weight:
+            self._buckets.scale(self._budget / (older.weight + weight))
         *extras, message = self._buckets.sums
         gradients = list(self._buckets.gradients)
         all_rows = extras[len(self._buffer_forms) :]
@@ -429,11 +406,9 @@ class TaskGradients:
                 gradient = _gradient_of(old.parameter, during, part)
             else:
                 gradient = None
-            old_gradient = old.gradient
-            if old_gradient is not None and old_factor != 1.0:
-                old_gradient = old_gradient * old_factor
-            _set_gradient(old.parameter, gradient, old_gradient)
-            self._gradient_weights.set(old.parameter, weight)
+            self._gradient_rounds.add(old, gradient, older, weight)
+        for old in self._frozen_gradients:
+            self._gradient_rounds.add(old, None, older, weight)
         self._kept = True
 
 
@@ -450,19 +425,6 @@ def _gradient_of(parameter: Any, during: Any, part: Tensor) -> Tensor:
         kept = during.device_mesh.ndim if is_dtensor(during) else 0
         gathered = parameter.device_mesh.ndim - kept
     return sharded_as(part, parameter, gathered).to(gradient_dtype(parameter))
-
-
-def _set_gradient(parameter: Tensor, gradient: Tensor | None, old_gradient: Tensor | None) -> None:
-    """Give a parameter the sum of a gradient and its gradient of before, where there are any."""
-    if old_gradient is None:
-        parameter.grad = gradient
-    elif gradient is None:
-        parameter.grad = old_gradient
-    elif old_gradient.is_sparse:
-        # A dense tensor is added to a sparse one only in this order.
-        parameter.grad = gradient + old_gradient
-    else:
-        parameter.grad = old_gradient + gradient
 
 
 def _sparse(gradient: Tensor, rows: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parameter import is_lazy
 
 from ata_gym.cluster.torchrun.dtensors import is_dtensor, is_instance
 
@@ -33,7 +33,7 @@ def unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
             "SyncBatchNorm",
             "use BatchNorm, whose running statistics become the means over all tasks",
         )
-    elif any(map(is_lazy, (*module._parameters.values(), *module._buffers.values()))):
+    elif isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
         yield (
             f"{type(module).__name__} before its first forward pass",
             "let the model compute one batch on every rank before the first round",

@@ -50,6 +50,10 @@ class RankPart(NamedTuple, Generic[Number]):
     """The sum of the weights of the earlier rounds to whose gradients this round's are added."""
     changed_buffers: Number
     """Whether its tasks changed buffers that are not sent with the gradient."""
+    older_rounds: Number
+    """The number of these rounds, plus 1.
+
+    It is 0 if the rank's parts of all gradients are 0, so that they do not tell."""
 
 
 class Passes(IntEnum):
@@ -67,10 +71,10 @@ class Fault(IntEnum):
 
     NONE = 0
     LOSS = 1
-    GRADIENT = 2
-    CHANGED = 3
-    SECOND_PASS = 4
-    FAILED = 5
-    REPLICA = 6
-    MEAN_OF_NOTHING = 7
+    MEAN_OF_NOTHING = 2
+    GRADIENT = 3
+    CHANGED = 4
+    SECOND_PASS = 5
+    FAILED = 6
+    REPLICA = 7
     SPARSE = 8

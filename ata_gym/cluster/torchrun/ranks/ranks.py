@@ -55,6 +55,13 @@ AGREEMENTS: Mapping[str, _Agreement] = {
         TOLERANCE,
         "Seed torch alike on every rank before the model is made, or load the same checkpoint",
     ),
+    "older_rounds": _Agreement(
+        "the models have gradients of different earlier rounds",
+        0.0,
+        "Set all gradients to None on every rank, and begin the optimizer step again; step, and set"
+        " gradients to None, on every rank in the same rounds, which allocator.rounds counts alike"
+        " on all of them",
+    ),
 }
 """The fields of ``RankPart`` on which the ranks must agree."""
 
@@ -183,7 +190,7 @@ class Ranks(ABC):
         return budget + len(RankPart._fields) * self.size
 
     def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> torch.Tensor:
-        """The times and the part of this rank, in a tensor of B + 15 n float64.
+        """The times and the part of this rank, in a tensor of B + 16 n float64.
 
         It is 0 at the places of other ranks, so that a sum over the ranks has all of them. A
         float32 can hold all numbers.
@@ -255,12 +262,13 @@ class Ranks(ABC):
                 f"round {number}: {', '.join(without_weight)} gave share.backward no weight, and"
                 " others did. The step is not taken. Give weight=... on every rank, or on none",
             )
-        if without_weight and parts.accumulated.any():
+        if parts.older_rounds.max() > 1 and bool(without_weight) == parts.accumulated.any():
+            weights = ("no weights", "weights") if without_weight else ("weights", "no weights")
             raise ValueError(
-                f"round {number}: its losses have no weights, and those of earlier rounds, whose"
-                " gradients the model still has, do. The step is not taken. Give weight=... in"
-                " every round of an optimizer step, or in none, and set the gradients to None"
-                " after each step",
+                f"round {number}: its losses have {weights[0]}, and those of earlier rounds, whose"
+                f" gradients the model still has, have {weights[1]}. The step is not taken. Give"
+                " weight=... in every round of an optimizer step, or in none, and set the gradients"
+                " to None after each step",
             )
         if not without_weight and not parts.weight.any():
             raise ValueError(

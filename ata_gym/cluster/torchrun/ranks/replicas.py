@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ata_gym.cluster.torchrun.ranks.group import GroupRanks, check_configurations, default_name
-from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
+from ata_gym.cluster.torchrun.ranks.parts import Fault, Passes, RankPart
 from ata_gym.cluster.torchrun.ranks.quorum import QuorumRanks
 from ata_gym.cluster.torchrun.ranks.ranks import AGREEMENTS, Ranks
 from ata_gym.typing import Floats
@@ -128,16 +128,17 @@ class Replica:
             checksum=float(parts.checksum.max()),
             layout=zlib.crc32(parts.layout.tobytes()) & 0xFFFFFF,
             samples=float(parts.samples.max()),
+            # Stages of a pipeline that have no loss may have no weight either.
             weight=float(parts.weight.max()),
             # Each rank has other parameters, so that no two places count alike.
             weights=float(parts.weights @ (1.0 + np.arange(self.size) / self.size)),
             fault=fault,
             first_batch=float(parts.first_batch.max()),
             second_batch=float(parts.second_batch.max()),
-            # Stages of a pipeline that have no loss have no weight either.
             passes=float(parts.passes.max()),
             accumulated=float(parts.accumulated.max()),
             changed_buffers=float(parts.changed_buffers.max()),
+            older_rounds=float(parts.older_rounds.max()),
         )
 
     @contextmanager
@@ -181,7 +182,7 @@ class Replica:
         self, number: int, parts: RankPart[Floats], with_loss: Any, same_losses: bool
     ) -> Exception | None:
         """What the ranks of this replica should have in common, and do not."""
-        for field in ("checksum", "samples"):
+        for field in ("checksum", "samples", "older_rounds"):
             values = getattr(parts, field)
             if len(set(values[values > 0.0])) > 1:
                 return RuntimeError(
@@ -191,7 +192,6 @@ class Replica:
         if not with_loss.any():
             return None
         losses = parts.loss[with_loss]
-        weights = parts.weight[with_loss]
         with np.errstate(invalid="ignore"):
             # What is not finite and let through is not compared.
             apart = same_losses and np.ptp(losses) > _LOSS_TOLERANCE * abs(losses.mean())
@@ -202,7 +202,10 @@ class Replica:
                 " replica, or give TorchAllocator(keyed_noise=True), and let each of them compute"
                 " all samples of its share; a dimension that divides samples is data parallel",
             )
-        if np.ptp(weights) > 0.0:
+        # In a pipeline, stages without a loss may have no weight, but no other one.
+        weighted = parts.passes == Passes.WEIGHTED
+        tell = with_loss | weighted
+        if np.ptp(parts.weight[tell]) > 0.0 or np.ptp(parts.passes[tell]) > 0.0:
             return ValueError(
                 f"round {number}: the ranks of the replica {self.name} gave different weights for"
                 " the same tasks. The step is not taken. Give share.backward the weight of the"
