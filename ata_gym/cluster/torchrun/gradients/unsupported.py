@@ -33,7 +33,7 @@ def unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
             "SyncBatchNorm",
             "use BatchNorm, whose running statistics become the means over all tasks",
         )
-    elif isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+    elif isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
         yield (
             f"{type(module).__name__} before its first forward pass",
             "let the model compute one batch on every rank before the first round",
