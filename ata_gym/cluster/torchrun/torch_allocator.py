@@ -474,9 +474,11 @@ class TorchAllocator:
             gradients.drop()
             return None
         result = RoundResult(self._ranks.names, shares, seconds, parts)
-        if weight := float(parts.weight.sum()):
-            # All ranks have one number, also those whose part of sharded gradients is 0.
-            gradients.keep_mean(weight, float(parts.accumulated.max()), self.budget)
+        weight = float(parts.weight.sum())
+        # All ranks have one number, also those whose part of sharded gradients is 0.
+        accumulated = float(parts.accumulated.max())
+        if weight or accumulated:
+            gradients.keep_mean(weight, accumulated, self.budget)
         else:
             gradients.keep()
         return result

@@ -374,9 +374,9 @@ class TaskGradients:
         """Make the sums and the gradients of before one mean over all their weights.
 
         Args:
-            weight: The sum of the weights of all ranks in this round, above 0.
+            weight: The sum of the weights of all ranks in this round, maybe 0.
             accumulated: The sum of the weights of the rounds before; 0 if the gradients of before
-                are no mean, and stay as they are.
+                are no mean, and stay as they are. One of the two weights is above 0.
             budget: The number B by which the losses were divided.
         """
         total = accumulated + weight

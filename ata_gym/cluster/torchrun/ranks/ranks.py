@@ -243,7 +243,7 @@ class Ranks(ABC):
                 " every round of an optimizer step, or in none, and set the gradients to None"
                 " after each step",
             )
-        if not without_weight and not parts.weight.any():
+        if (parts.passes == Passes.WEIGHTED).any() and not parts.weight.any():
             raise ValueError(
                 f"round {number}: the weights of all ranks are 0, so that their losses have no"
                 " mean. The step is not taken. Leave samples in which nothing counts out of the"
