@@ -66,7 +66,8 @@ class TaskStrategy(DDPStrategy):
         allocator: Its process group is the default group, which the script has started.
         weight_of: What a batch counts for, such as its tokens, maybe 0. Then ``training_step``
             gives the sum of the loss over these, and the loss is the mean over all tokens of an
-            optimizer step. Those of a batch without gradient do not count. Without it each task counts alike.
+            optimizer step. Those of a batch without gradient do not count. Without it each task
+            counts alike.
         options: The options of ``DDPStrategy``.
 
     Raises:

@@ -1,7 +1,7 @@
 """The ranks that compute a round together, and what they send each other besides gradients."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -138,6 +138,20 @@ class Ranks(ABC):
             number: The number of the round.
         """
 
+    @abstractmethod
+    def compare_layouts(self, number: int, layout: int) -> None:
+        """Compare the forms of the ranks' gradients before these are summed.
+
+        Sums of unequal lengths end processes, or hang.
+
+        Args:
+            number: The number of the round.
+            layout: A checksum of the forms of this rank's gradients.
+
+        Raises:
+            RuntimeError: On every rank, if they differ.
+        """
+
     @property
     def failed(self) -> bool:
         """Whether a sum of this round has failed, so that it holds nothing."""
@@ -204,7 +218,7 @@ class Ranks(ABC):
         """
         # The allocations are compared first, then the faults of the ranks, then all else.
         first_field, *other_fields = AGREEMENTS
-        self._check_agreed(number, parts, [first_field])
+        self.check_agreed(number, first_field, getattr(parts, first_field))
         for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
             place, fault = divmod(code, len(Fault))
             if fault:
@@ -216,7 +230,8 @@ class Ranks(ABC):
                     parameter = "a new parameter"
                 reason = sentence.format(worker=worker, parameter=parameter)
                 raise error(f"round {number}: {reason}. The step is not taken")
-        self._check_agreed(number, parts, other_fields)
+        for field in other_fields:
+            self.check_agreed(number, field, getattr(parts, field))
         self._check_weights(number, parts)
 
     def _check_weights(self, number: int, parts: RankPart[Floats]) -> None:
@@ -250,22 +265,25 @@ class Ranks(ABC):
                 " dataset, or make tasks or the budget larger",
             )
 
-    def _check_agreed(self, number: int, parts: RankPart[Floats], fields: Sequence[str]) -> None:
-        """Raise ``RuntimeError`` where ranks differ in a field; 0 means that a rank has none."""
-        for field in fields:
-            agreement = AGREEMENTS[field]
-            values = [
-                (name, value)
-                for name, value in zip(self.names, getattr(parts, field), strict=True)
-                if value
-            ]
-            differing = [
-                name for name, value in values if abs(value - values[0][1]) > agreement.tolerance
-            ]
-            if differing:
-                verb = "differ" if len(differing) > 1 else "differs"
-                difference = f"{', '.join(differing)} {verb} from {values[0][0]}"
-                raise RuntimeError(
-                    f"round {number}: {agreement.disagreement}; {difference}. The step is not"
-                    f" taken. {agreement.cure}",
-                )
+    def check_agreed(self, number: int, field: str, field_values: Floats) -> None:
+        """Raise ``RuntimeError`` where ranks differ in a field; 0 means that a rank has none.
+
+        Args:
+            number: The number of the round.
+            field: A key of ``AGREEMENTS``.
+            field_values: What each rank has, shape (n,).
+        """
+        agreement = AGREEMENTS[field]
+        values = [
+            (name, value) for name, value in zip(self.names, field_values, strict=True) if value
+        ]
+        differing = [
+            name for name, value in values if abs(value - values[0][1]) > agreement.tolerance
+        ]
+        if differing:
+            verb = "differ" if len(differing) > 1 else "differs"
+            difference = f"{', '.join(differing)} {verb} from {values[0][0]}"
+            raise RuntimeError(
+                f"round {number}: {agreement.disagreement}; {difference}. The step is not"
+                f" taken. {agreement.cure}",
+            )
