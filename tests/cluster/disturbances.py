@@ -5,10 +5,10 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def disturb(
 
 
 @contextmanager
-def in_thread(work: Callable[[], None]) -> Any:
+def in_thread(work: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     """Run something beside the block, which is told by a function whether it has ended.
 
     Its error is raised at the end of the block.

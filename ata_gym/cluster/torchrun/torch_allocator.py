@@ -52,11 +52,12 @@ class TorchAllocator:
     allocator on every rank.
 
     A round costs an all-reduce of the gradient, with B + 14 n numbers of 4 bytes more for n ranks;
-    where the gradient is not float32, these travel in a collective of their own. In the first round,
-    and where other parameters are trained than before, ranks first compare the forms of these, in a
-    collective of n numbers. Each 25 MB of gradient are sent when the rank's last backward pass has
-    computed them. During a round each rank has the running statistics of batch norm of its own
-    samples, and after it their means. The next round is planned while the optimiser steps.
+    where the gradient is not float32, these travel in a collective of their own. In the first
+    round, and where other parameters are trained than before, ranks first compare the forms of
+    these, in a collective of n numbers. Each 25 MB of gradient are sent when the rank's last
+    backward pass has computed them. During a round each rank has the running statistics of batch
+    norm of its own samples, and after it their means. The next round is planned while the optimiser
+    steps.
 
     The example has a process group of one rank, which computes all tasks itself; under torchrun
     nothing else is different.

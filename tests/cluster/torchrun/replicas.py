@@ -151,6 +151,7 @@ class _Replicas:
 
     def replaced(self, name: str) -> int:
         self._processes[name].join(PATIENCE)
+        assert not self._processes[name].is_alive(), f"{name} goes on"
         before = self._journal.committed()
         # It comes back at once, or when the others have gone on without it.
         if self._rng.random() < 0.7:
@@ -180,10 +181,11 @@ def attempt(
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Train while replicas are disturbed, by default three times, and so many rounds more."""
+    kinds = kinds or drawn_kinds(rng, 3)
     with lighthouse() as address:
         replicas = _Replicas(rng, folder, address)
         try:
-            disturb(rng, replicas, kinds or drawn_kinds(rng, 3), say)
+            disturb(rng, replicas, kinds, say)
         finally:
             replicas.end(rounds)
-    return check(Journal(folder).lines())
+    return check(Journal(folder).lines(), kinds)
