@@ -76,10 +76,12 @@ def test_another_file_is_left_alone(tmp_path, content):
     path.write_text(content)
     with pytest.raises(
         ValueError,
-        match="holds something else than the columns worker, round, duration",
+        match="holds something else than the columns worker, round, duration: give another file",
     ):
         TraceRecorder(path)
     assert path.read_text() == content
+    # The cure.
+    assert recorded(tmp_path / "times.csv", a=(0.5,)).endswith(b"a,1,0.5\n")
 
 
 def test_a_closed_recorder_and_a_name_of_two_lines_are_refused(tmp_path):

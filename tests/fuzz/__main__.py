@@ -20,10 +20,10 @@ HAZARDS: dict[str, Callable[[np.random.Generator, Path], object]] = {
     "inputs: mutated traces and archives": damage.read_inputs,
     "damage: mutated files of results": damage.run_again,
     "kills: SIGKILL, SIGTERM, Ctrl-C at any moment": kills.attempt,
-    "ranks: SIGKILL of processes under torchrun": ranks.attempt,
-    "actors: SIGKILL of Ray's actors in the midst of rounds": actors.attempt,
+    "ranks: processes under torchrun are killed and stopped": ranks.attempt,
+    "actors: Ray's actors are killed and stopped in the midst of rounds": actors.attempt,
     "states: wrong numbers in a policy's state": states.attempt,
-    "replicas: SIGKILL of processes under torchft": replicas.attempt,
+    "replicas: processes under torchft are killed and stopped": replicas.attempt,
 }
 """Each a function of a generator and an empty folder, which tries it once and raises if it is not
 handled well.

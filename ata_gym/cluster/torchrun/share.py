@@ -87,6 +87,8 @@ class Share:
         # The number of backward passes that began, and of those that ended.
         self._passes = 0
         self._ended_passes = 0
+        # The number of times that a batch was said to have no gradient.
+        self._skipped = 0
         # Whether a schedule of a pipeline ran passes, each in several parts.
         self._has_schedule = False
         # The weights of the losses of this rank, where they have weights.
@@ -103,8 +105,8 @@ class Share:
 
     @property
     def had_one_pass(self) -> bool:
-        """Whether each batch had one backward pass."""
-        return self._passes == len(self._timed) and not self._has_schedule
+        """Whether each batch had one backward pass, or was said to have no gradient."""
+        return self._passes + self._skipped == len(self._timed) and not self._has_schedule
 
     @property
     def has_loss(self) -> bool:
@@ -228,7 +230,7 @@ class Share:
 
     def backward(
         self,
-        loss: Tensor,
+        loss: Tensor | None,
         *,
         weight: float | Tensor | None = None,
         scaler: GradScaler | None = None,
@@ -237,7 +239,9 @@ class Share:
         """Run the backward pass of a batch; it adds loss / B for each task.
 
         Args:
-            loss: The mean over the samples of the batch, a scalar.
+            loss: The mean over the samples of the batch, a scalar. None says that the batch has no
+                gradient; it then has no weight either. Where no batch of any rank has a gradient,
+                the round leaves those of before, and still counts.
             weight: What the loss is a sum over, such as the batch's tokens, maybe 0. Then the
                 gradient is that of the sum of all losses divided by the sum of all weights,
                 whatever the split, over all rounds since the gradients were None or 0 and the
@@ -252,6 +256,9 @@ class Share:
             ValueError: For a loss that is no scalar, and a weight that is below 0 or not finite.
         """
         self._check_batch("backward")
+        if loss is None:
+            self._skipped += 1
+            return
         if loss.ndim:
             raise ValueError(
                 "the loss must be a scalar, the mean over the batch, not of shape"
@@ -361,7 +368,8 @@ class Share:
         names the worker, and no gradient has changed.
 
         Raises:
-            RuntimeError: If tasks are not computed, or no task of any rank had its ``backward``.
+            RuntimeError: If tasks are not computed, or no task of any rank had its ``backward``,
+                also with None.
             ValueError: If some losses have a weight and others have none, or if all weights are 0.
         """
         if self.reduced_mark is not None:
@@ -424,7 +432,7 @@ class Share:
     def passes(self) -> Passes:
         """Whether its losses have weights, if there are any."""
         if not self._passes:
-            return Passes.NONE
+            return Passes.SKIPPED if self._skipped else Passes.NONE
         if self._weights:
             return Passes.WEIGHTED
         return Passes.UNWEIGHTED

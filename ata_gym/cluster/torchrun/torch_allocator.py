@@ -49,10 +49,12 @@ class TorchAllocator:
     allocator on every rank.
 
     A round costs an all-reduce of the gradient, with B + 16 n numbers of 4 bytes more for n ranks;
-    where the gradient is not float32, these travel in a collective of their own. Each 25 MB of
-    gradient are sent when the rank's last backward pass has computed them. During a round each rank
-    has the buffers that its own tasks leave, such as running statistics, and after it all ranks
-    have the same, as ``round`` says. The next round is planned while the optimiser steps.
+    where the gradient is not float32, these travel in a collective of their own. In the first
+    round, and where other parameters are trained than before, ranks first compare the forms of
+    these, in a collective of n numbers. Each 25 MB of gradient are sent when the rank's last
+    backward pass has computed them. During a round each rank has the buffers that its own tasks
+    leave, such as running statistics, and after it all ranks have the same, as ``round`` says. The
+    next round is planned while the optimiser steps.
 
     The example has a process group of one rank, which computes all tasks itself; under torchrun
     nothing else is different.
@@ -301,6 +303,7 @@ class TorchAllocator:
         self._gradients.is_checked = self._plans.checked(self.rounds)
         self._gradients.is_first = self._plans.since_change == 0
         with self._gradients as gradients:
+            self._ranks.compare_layouts(self.rounds + 1, gradients.layout)
 
             def reduce() -> None:
                 results.append(self._reduce(share, shares, gradients))

@@ -53,7 +53,8 @@ class TaskStrategy(DDPStrategy):
     It needs torchrun, and automatic optimisation. The training loader has a ``TaskSampler`` as its
     ``batch_sampler``, or is a ``TaskStream``. For each of its batches ``training_step`` of the
     module is called as ever, and gives the mean loss over the batch, or None for a task without
-    gradient, which counts as one of the B tasks. A rank may have several batches in a round, or
+    gradient, which counts as one of the B tasks. Where all batches of a step give None, the step is
+    skipped on all ranks, as ever. A rank may have several batches in a round, or
     none, so log what it computes without ``sync_dist``. Hooks around a batch get the numbers of the
     round's tasks; hooks of the transfer to the device get the batches. ``accumulate_grad_batches``
     adds up rounds; clipping, schedulers, precision plugins and checkpoints are Lightning's, and the
@@ -65,7 +66,8 @@ class TaskStrategy(DDPStrategy):
         allocator: Its process group is the default group, which the script has started.
         weight_of: What a batch counts for, such as its tokens, maybe 0. Then ``training_step``
             gives the sum of the loss over these, and the loss is the mean over all tokens of an
-            optimizer step. Without it each task counts alike.
+            optimizer step. Those of a batch without gradient do not count. Without it each task
+            counts alike.
         options: The options of ``DDPStrategy``.
 
     Raises:
@@ -154,13 +156,8 @@ class TaskStrategy(DDPStrategy):
                 )
                 loss = ClosureResult.from_training_step_output(output, rounds).closure_loss
                 weight: float | Tensor | None = None
-                if self._weight_of is not None:
+                if self._weight_of is not None and loss is not None:
                     weight = self._weight_of(batch)
-                if loss is None:
-                    # It reaches no parameter.
-                    loss = torch.zeros((), device=self.root_device, requires_grad=True)
-                    if weight is not None:
-                        weight = 0.0
                 share.backward(loss, weight=weight, scaler=scaler)
             share.reduce()
         if any(
@@ -225,28 +222,28 @@ class TaskStrategy(DDPStrategy):
         finally:
             self._in_round = False
 
+    def _check_no_round(self, call: str) -> None:
+        if self._in_round:
+            raise _waiting_in_round(call)
+
     def reduce(self, *arguments: Any, **keywords: Any) -> Any:
         """Reduce over the ranks as Lightning does, but not for a task."""
-        if self._in_round:
-            raise _waiting_in_round("self.log(..., sync_dist=True)")
+        self._check_no_round("self.log(..., sync_dist=True)")
         return super().reduce(*arguments, **keywords)
 
     def all_gather(self, *arguments: Any, **keywords: Any) -> Tensor:
         """Gather from the ranks as Lightning does, but not for a task."""
-        if self._in_round:
-            raise _waiting_in_round("all_gather")
+        self._check_no_round("all_gather")
         return super().all_gather(*arguments, **keywords)
 
     def broadcast(self, *arguments: Any, **keywords: Any) -> Any:
         """Broadcast to the ranks as Lightning does, but not for a task."""
-        if self._in_round:
-            raise _waiting_in_round("broadcast")
+        self._check_no_round("broadcast")
         return super().broadcast(*arguments, **keywords)
 
     def barrier(self, *arguments: Any, **keywords: Any) -> None:
         """Wait for the ranks as Lightning does, but not for a task."""
-        if self._in_round:
-            raise _waiting_in_round("barrier")
+        self._check_no_round("barrier")
         super().barrier(*arguments, **keywords)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], *arguments: Any, **keywords: Any) -> None:

@@ -37,7 +37,7 @@ def cluster(running: ExitStack) -> None:
 
 
 @pytest.fixture(scope="module", params=MODES)
-def watched(cluster, request):  # noqa: ARG001 - it must be there
-    with watched_runner(request.param) as watched:
+def watched(cluster, request, tmp_path_factory):  # noqa: ARG001 - it must be there
+    with watched_runner(request.param, folder=tmp_path_factory.mktemp("actors")) as watched:
         yield watched
         watched.check_samples()

@@ -582,10 +582,10 @@ def collectives():
 
 def test_what_is_sent():
     plain, constant, norm, cache = on_ranks(3, collectives)[1]
-    # In the first round the ranks tell each other of their buffers: how long the text is, the text,
-    # and those that have changed.
-    assert [len(calls) for calls in (plain[0], constant[0], norm[0], cache[0])] == [3, 3, 4, 4]
-    length = plain[0][0]
+    # In the first round the ranks compare their layouts, and tell each other of their buffers: how
+    # long the text is, the text, and those that have changed.
+    assert [len(calls) for calls in (plain[0], constant[0], norm[0], cache[0])] == [4, 4, 5, 5]
+    length = plain[0][1]
     assert plain[1:] == constant[1:] == [[length]] * 2
     # 12 parameters and two marks more; two flags for each of three buffers, 6 + 6 elements, and
     # four pieces of a counter

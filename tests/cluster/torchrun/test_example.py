@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("tensorboard")
 
+from tests.cluster.disturbances import Kind  # noqa: E402
 from tests.cluster.torchrun import kills  # noqa: E402
 from tests.cluster.torchrun.processes import as_torchrun  # noqa: E402
 
@@ -81,4 +82,4 @@ def test_it_learns_saves_and_goes_on(tmp_path, monkeypatch, capsys):
 
 
 def test_training_is_right_after_a_rank_was_killed_and_torchrun_has_started_all_again(tmp_path):
-    kills.attempt(np.random.default_rng(0), tmp_path, ranks=2, kills=1, rounds=20)
+    kills.attempt(np.random.default_rng(0), tmp_path, [Kind.KILL], ranks=2)

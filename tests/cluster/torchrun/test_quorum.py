@@ -13,7 +13,9 @@ torch = pytest.importorskip("torch")
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
 from ata_gym.utils.extras import MissingExtraError  # noqa: E402
+from tests.cluster.disturbances import Kind  # noqa: E402
 from tests.cluster.torchrun import replicas  # noqa: E402
+from tests.cluster.torchrun.journal import loss_of, parts_of_training, weights_of  # noqa: E402
 from tests.cluster.torchrun.processes import CONTEXT  # noqa: E402
 from tests.cluster.torchrun.test_example import run_script  # noqa: E402
 from tests.cluster.torchrun.training import refused  # noqa: E402
@@ -72,13 +74,14 @@ def _send(pipe, work, name, *arguments):
 
 @pytest.mark.usefixtures("address")
 def test_steps_are_those_of_one_process_while_replicas_are_killed_and_come_back(tmp_path):
-    told = replicas.attempt(np.random.default_rng(1), tmp_path, kills=2, rounds=10)
-    assert sum(told["starts"].values()) == 5
+    kinds = [Kind.KILL, Kind.TERM]
+    told = replicas.attempt(np.random.default_rng(1), tmp_path, kinds, rounds=10)
+    assert told["rounds"] > 10
 
 
 def buffers_of_rounds(name, address):
     """What the buffers are in each round, before and after the reduction."""
-    _, model, optimizer = replicas.parts_of_training()
+    _, model, optimizer = parts_of_training()
     manager = replicas.manager_of(address, model, optimizer, name, min_replica_size=2)
     limits = {"replica_0": (1, 1), "replica_1": (3, 3)}
     allocator = TorchAllocator(4, "uta", manager=manager, limits=limits, warm_up=0)
@@ -87,7 +90,7 @@ def buffers_of_rounds(name, address):
         with allocator.round(model) as share:
             with share.timed(share.tasks):
                 x = torch.full((3, 4), 1.0 + share.tasks).double() * torch.arange(4)
-                share.backward(replicas.loss_of(model, x))
+                share.backward(loss_of(model, x))
             before = {key: buffer.tolist() for key, buffer in model.named_buffers()}
             share.reduce()
         optimizer.zero_grad()
@@ -113,12 +116,12 @@ def test_buffers_are_means_over_the_tasks_of_a_quorum(address):
 def what_is_refused(name, address):
     from torchft.manager import WorldSizeMode
 
-    _, model, optimizer = replicas.parts_of_training()
+    _, model, optimizer = parts_of_training()
 
     def play(allocator, inside=lambda: None):
         with allocator.round(model) as share:
             with share.timed(share.tasks):
-                share.backward(replicas.loss_of(model, torch.ones(3, 4).double()))
+                share.backward(loss_of(model, torch.ones(3, 4).double()))
             share.reduce()
             inside()
 
@@ -145,6 +148,25 @@ def what_is_refused(name, address):
     def step_inside(manager):
         play(make(manager), optimizer.step)
 
+    def step_as_advised(manager):
+        """Steps of a plain optimizer, after the blocks of the rounds that count."""
+        allocator = make(manager)
+        while allocator.rounds < 2:
+            with allocator.round(model) as share:
+                with share.timed(share.tasks):
+                    share.backward(loss_of(model, torch.ones(3, 4).double()))
+                share.reduce()
+            if share.committed:
+                optimizer.step()
+            optimizer.zero_grad()
+
+    def begin_registered(manager):
+        manager.register_state_dict_fn("model", model.load_state_dict, model.state_dict)
+        begin(manager)
+
+    def begin_named(manager):
+        play(TorchAllocator(4, manager=manager, name="replica_0"))
+
     def text_of(work, **options):
         manager = replicas.manager_of(address, model, optimizer, name, **options)
         text = refused(lambda: work(manager))
@@ -163,6 +185,10 @@ def what_is_refused(name, address):
         text_of(begin, state_dict=None, load_state_dict=None),
         text_of(commit_too),
         text_of(step_inside),
+        # What these errors advise.
+        text_of(step_as_advised, use_async_quorum=False, world_size_mode=WorldSizeMode.DYNAMIC),
+        text_of(begin_named, replica_id=None),
+        text_of(begin_registered, state_dict=None, load_state_dict=None),
     ]
 
 
@@ -181,15 +207,19 @@ def test_what_a_round_cannot_respect_is_refused_by_name(address):
             "give Manager(load_state_dict=..., state_dict=...) of the model and the optimizer",
             "so give the plain optimizer, and step if share.committed",
             "step after the block of the round, if share.committed",
+            "",
+            "",
+            "",
         ],
         strict=True,
     ):
         assert part in text, text
+        assert bool(part) == bool(text)
 
 
 def what_fails(name, address):
     """A task fails on one of two replicas, then no loss is finite, then one replica leaves."""
-    _, model, optimizer = replicas.parts_of_training()
+    _, model, optimizer = parts_of_training()
     manager = replicas.manager_of(address, model, optimizer, name, min_replica_size=2)
     limits = {"replica_7": (1, 2)}
     allocator = TorchAllocator(
@@ -202,7 +232,7 @@ def what_fails(name, address):
                 if fails:
                     raise KeyError("a task failed")
                 with share.timed():
-                    share.backward(scale * replicas.loss_of(model, torch.ones(3, 4).double()))
+                    share.backward(scale * loss_of(model, torch.ones(3, 4).double()))
             share.reduce()
         optimizer.zero_grad()
         return share.committed
@@ -236,7 +266,7 @@ def test_a_failure_on_one_replica_is_no_failure_of_the_others_and_a_fault_has_on
 
 
 def with_budget(name, address, budgets, options):
-    _, model, optimizer = replicas.parts_of_training()
+    _, model, optimizer = parts_of_training()
     manager = replicas.manager_of(address, model, optimizer, name, **options)
     allocator = TorchAllocator(budgets[name], manager=manager)
 
@@ -244,7 +274,7 @@ def with_budget(name, address, budgets, options):
         with allocator.round(model) as share:
             for _ in range(share.tasks):
                 with share.timed():
-                    share.backward(replicas.loss_of(model, torch.ones(3, 4).double()))
+                    share.backward(loss_of(model, torch.ones(3, 4).double()))
             share.reduce()
 
     return play, allocator
@@ -364,7 +394,7 @@ def accumulate(name, address, folder, weighted, counts_itself):
         if count % ROUNDS_OF_STEP == 0:
             optimizer.step()
             optimizer.zero_grad()
-            steps[allocator.rounds] = replicas.weights_of(model), len(allocator.last.tasks)
+            steps[allocator.rounds] = weights_of(model), len(allocator.last.tasks)
     return steps, ""
 
 
@@ -383,7 +413,7 @@ def test_a_replica_that_comes_between_two_rounds_of_a_step_has_the_older_gradien
         (sum(loss for loss, _ in losses) / total).backward()
         optimizer.step()
         optimizer.zero_grad()
-        expected[numbers[-1] + 1] = replicas.weights_of(model)
+        expected[numbers[-1] + 1] = weights_of(model)
     for (steps, error), first in zip(answers, [ROUNDS_OF_STEP, 2 * ROUNDS_OF_STEP], strict=True):
         assert error == ""
         assert min(steps) == first

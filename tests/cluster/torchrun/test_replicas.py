@@ -876,11 +876,18 @@ def test_gradients_that_a_schedule_sets_itself_count_and_a_schedule_needs_a_loss
         np.testing.assert_allclose(whole(parameter.grad), whole(other.grad), rtol=0, atol=1e-12)
     schedule._loss_fn = None
     with (
-        pytest.raises(ValueError, match="the schedule has no loss function"),
+        pytest.raises(ValueError, match="the schedule has no loss function: make it with loss_fn="),
         allocator.round(model) as share,
         share.timed(),
     ):
         share.pipeline(schedule)
+    cured = SimpleNamespace(_loss_fn=loss_of, _n_microbatches=1, scale_grads=True, step=step)
+    schedule = cured
+    with allocator.round(model) as share:
+        for inputs, targets in share.take(loader_of(allocator)):
+            share.pipeline(schedule, inputs, target=targets)
+        share.reduce()
+    assert allocator.rounds == 3
     with (
         pytest.raises(RuntimeError, match="call pipeline inside the loop"),
         allocator.round(model) as share,
@@ -965,8 +972,43 @@ def test_a_replica_leaves_and_joins_as_a_whole_and_keeps_its_name_over_a_restart
         assert rounds == 6
 
 
+def as_the_errors_say():
+    """Rounds with what errors of ``CASES`` advise; each name is that of the advice."""
+    index = dist.get_rank() // 2
+    mesh = mesh_of("dp", "tp")
+    model = net()
+    tensor_parallel(mesh["tp"], model)
+    unnamed = mesh_of("replicate", "shard")
+    same_weights = named_shares((5, 3), index, mesh=mesh["dp"])
+    play(same_weights, net(), weight=2.0)
+    alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    trained = {
+        "give share.backward the weight of the whole batch": same_weights,
+        'TorchAllocator(mesh=mesh["dp"])': named_shares((5, 3), index, mesh=mesh["dp"]),
+        "torch.distributed.new_group for a training of these ranks alone": TorchAllocator(
+            BUDGET, "uta", group=alone
+        ),
+        'such as mesh["replicate"]': named_shares((5, 3), index, mesh=unnamed["replicate"]),
+        "make the mesh of all ranks": named_shares(
+            (2, 2, 2, 2), dist.get_rank(), mesh=DeviceMesh("cpu", range(4), mesh_dim_names=("dp",))
+        ),
+    }
+    play(trained['TorchAllocator(mesh=mesh["dp"])'], model)
+    for allocator in list(trained.values())[2:]:
+        play(allocator, net())
+    return {advice: allocator.rounds for advice, allocator in trained.items()}
+
+
+def test_who_follows_the_errors_goes_on(answers):
+    messages = " ".join(answers["all_faults"][0])
+    for rounds in answers["as_the_errors_say"]:
+        assert set(rounds.values()) == {1}
+        assert all(advice.lower() in messages.lower() for advice in rounds)
+
+
 def everything():
     works = [
+        as_the_errors_say,
         all_forms,
         all_pipelines,
         weighted_pipelines,

@@ -271,3 +271,44 @@ def test_weights_without_a_mean_are_refused_on_all_ranks_and_the_advice_works():
         strict=True,
     ):
         assert message.startswith(sentence)
+
+
+def without_gradients(weight):
+    """What rounds leave of which some tasks, or all, are said to have no gradient."""
+    model = nn.Linear(2, 1, bias=False)
+    allocator = fixed_shares(SHARES)
+    tasks = range(BUDGET)
+    answers = []
+
+    def play_some(*places):
+        with allocator.round(model) as share:
+            for place in tasks[share.first :][: share.tasks]:
+                with share.timed():
+                    loss = None
+                    if place in places:
+                        loss = model(torch.ones(1, 2)).sum() * float(place)
+                    share.backward(loss, weight=weight)
+            share.reduce()
+        assert all(len(times) == allocator.last.tasks[name] for name, times in seconds())
+        gradient = model.weight.grad
+        answers.append(None if gradient is None else gradient[0, 0].item())
+
+    def seconds():
+        return allocator.last.seconds.items()
+
+    play_some()
+    play_some(2, 3)
+    play_some()
+    play_some(4)
+    assert allocator.rounds == 4
+    return answers
+
+
+@pytest.mark.parametrize("weight", [None, 2.0])
+def test_tasks_may_have_no_gradient_also_all_of_a_round(weight):
+    if weight is None:
+        expected = [None, 5 / BUDGET, 5 / BUDGET, 9 / BUDGET]
+    else:
+        expected = [None, 5 / (2 * weight), 5 / (2 * weight), 9 / (3 * weight)]
+    for answers in on_ranks(3, without_gradients, weight):
+        assert answers == pytest.approx(expected)

@@ -22,6 +22,11 @@ from torch.distributed.fsdp import (  # noqa: E402
     MixedPrecisionPolicy,
     fully_shard,
 )
+from torch.distributed.tensor import Replicate  # noqa: E402
+from torch.distributed.tensor.parallel import (  # noqa: E402
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
@@ -55,11 +60,30 @@ def divided():
     return model
 
 
-def play(allocator, model, *, fails=False):
+def parallel_table(*, sparse):
+    """A table whose rows a mesh has, each as its own number."""
+    table = nn.Embedding(3, 2, sparse=sparse)
+    mesh = init_device_mesh("cpu", (1,))
+    parallelize_module(table, mesh, RowwiseParallel(input_layouts=Replicate()))
+    return nn.Sequential(Numbers(), table)
+
+
+class Numbers(nn.Module):
+    def forward(self, x):
+        return (x[:, 0] / 3).long()
+
+
+def initialized(model):
+    """A lazy model that has computed a batch, whose module must have two samples."""
+    model(torch.ones(2, 3))
+    return model
+
+
+def play(allocator, model, *, fails=False, size=1):
     with allocator.round(model) as share:
         for x in SAMPLES:
             with share.timed():
-                share.backward(model(x[None]).float().square().mean())
+                share.backward(model(x[None].expand(size, -1)).float().square().mean())
         if fails:
             raise KeyboardInterrupt
         share.reduce()
@@ -67,41 +91,76 @@ def play(allocator, model, *, fails=False):
 
 
 @pytest.mark.parametrize(
-    ("build", "name"),
+    ("build", "name", "cure", "build_cured"),
     [
+        (
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.SyncBatchNorm(2)),
+            "SyncBatchNorm",
+            "use BatchNorm",
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)),
+        ),
+        (
+            lambda: parallel_table(sparse=True),
+            r"Embedding\(sparse=True\) with a DTensor",
+            "leave sparse out",
+            lambda: parallel_table(sparse=False),
+        ),
         (
             lambda: DistributedDataParallel(nn.Linear(3, 2), static_graph=True),
             r"DistributedDataParallel\(static_graph",
+            "leave static_graph out",
+            lambda: DistributedDataParallel(nn.Linear(3, 2)),
         ),
-        (compressed, "a communication hook of DistributedDataParallel"),
+        (
+            compressed,
+            "a communication hook of DistributedDataParallel",
+            "register none",
+            lambda: DistributedDataParallel(nn.Linear(3, 2)),
+        ),
         (
             lambda: FullyShardedDataParallel(nn.Linear(3, 2), device_id=torch.device("cpu")),
             "FullyShardedDataParallel",
+            "use fully_shard, or the plain module",
+            lambda: shard(nn.Linear(3, 2)),
         ),
         (
             lambda: mixed(torch.bfloat16, torch.float32),
             r"MixedPrecisionPolicy\(reduce_dtype=torch.float32\)",
+            "leave reduce_dtype out",
+            lambda: mixed(torch.bfloat16, None),
         ),
         (
             lambda: mixed(None, torch.bfloat16),
             r"MixedPrecisionPolicy\(reduce_dtype=torch.bfloat16\)",
+            "leave reduce_dtype out",
+            lambda: mixed(None, None),
         ),
-        (divided, "a divide factor"),
-        (lambda: nn.Sequential(nn.Linear(3, 2), nn.SyncBatchNorm(2)), "SyncBatchNorm"),
+        (divided, "a divide factor", "set none", lambda: shard(nn.Linear(3, 2))),
         (
             lambda: nn.Sequential(nn.Linear(3, 2), nn.LazyBatchNorm1d(affine=False)),
             "LazyBatchNorm1d before its first forward pass",
+            "let the model compute one batch on every rank",
+            lambda: initialized(nn.Sequential(nn.Linear(3, 2), nn.LazyBatchNorm1d(affine=False))),
         ),
-        (lambda: nn.LazyLinear(2), "LazyLinear before its first forward pass"),
+        (
+            lambda: nn.LazyLinear(2),
+            "LazyLinear before its first forward pass",
+            "let the model compute one batch on every rank",
+            lambda: initialized(nn.LazyLinear(2)),
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:FSDP")
-def test_what_a_round_would_leave_out_is_refused_by_name(build, name):
+def test_what_a_round_would_leave_out_is_refused_by_name_and_the_cure_trains(
+    build, name, cure, build_cured
+):
     allocator = TorchAllocator(3, "uta")
-    with pytest.raises(ValueError, match=f"^{name}.* is not respected inside a round"):
+    with pytest.raises(ValueError, match=f"^{name}.* is not respected inside a round.*: {cure}"):
         play(allocator, build())
-    play(allocator, nn.Linear(3, 2))
+    size = 3 if "BatchNorm" in name else 1
+    gradients = play(allocator, build_cured(), size=size)
     assert allocator.rounds == 1
+    assert all(gradient is not None for gradient in gradients)
 
 
 class DeepSpeedEngine(nn.Module):
@@ -122,6 +181,7 @@ class DeepSpeedEngine(nn.Module):
         return self.module(x)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_deepspeed_is_refused_by_its_engine_and_by_what_that_leaves_in_the_module(monkeypatch):
     file = types.ModuleType("deepspeed.runtime.engine")
     file.DeepSpeedEngine = DeepSpeedEngine
@@ -138,7 +198,17 @@ def test_deepspeed_is_refused_by_its_engine_and_by_what_that_leaves_in_the_modul
     hooked.register_forward_pre_hook(lambda *_: None)
     hooked.register_forward_hook(functools.partial(lambda *_: None))
     play(allocator, hooked)
-    assert allocator.rounds == 1
+    # The import warns of what torch itself deprecates.
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    # The cures: in place of stage 1 of ZeRO, and of stages 2 and 3.
+    model = nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    play(allocator, model)
+    ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1).step()
+    assert not model.weight.equal(before)
+    play(allocator, shard(nn.Linear(3, 2)))
+    assert allocator.rounds == 3
 
 
 @pytest.mark.parametrize(

@@ -660,8 +660,14 @@ def as_ranks(nodes=1):
     )
 
 
-SKIPPED = (5, 0, 8, 13, 14, 15, 16, 17, 18, 19)
-"""Of rounds of 4 tasks, the first of which is of rank 0: some of a rank, all of one, all."""
+SKIPPED = (0, 4, 5, 6, 7, 8, 9, 13, 14, 15, 16, 17, 18, 19)
+"""Of rounds of 4 tasks, the first of which is of rank 0: all of a rank, all, some of each rank, all
+of the other rank, all.
+"""
+
+
+def tokens_of(batch):
+    return (batch[2].item() + 1) % 3
 
 
 def skipping_step(self, batch, _number):
@@ -671,43 +677,64 @@ def skipping_step(self, batch, _number):
     return {"loss": loss, "more": 1}
 
 
+def skipping_sum(self, batch, number):
+    output = skipping_step(self, batch, number)
+    return output and tokens_of(batch) * output["loss"]
+
+
 def doubles(size):
     x, y, number = numbers(size).tensors
     return TensorDataset(x.double(), y.double(), number)
 
 
-def with_skips(accumulated, scale):
+def with_skips(accumulated, scale, weighted):
     from lightning.pytorch.plugins import MixedPrecision
 
     allocator = allocator_of(4, w0=(1, 1), w1=(3, 3))
-    module = module_of(training_step=skipping_step).double()
+    timed = []
+
+    def note_times(_module, _outputs, _batch, _number):
+        timed.append(allocator.last.seconds.keys())
+
+    module = module_of(
+        training_step=skipping_sum if weighted else skipping_step,
+        on_train_batch_end=note_times,
+    ).double()
     plugins = [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))] if scale else None
     with as_ranks():
         fit(
             module,
             tasks(allocator, doubles(24)),
             allocator,
+            strategy={"weight_of": tokens_of} if weighted else None,
             devices=2,
             max_steps=6 // accumulated,
             accumulate_grad_batches=accumulated,
             plugins=plugins,
         )
+    # The times of each round are learned, also of those in which all batches were skipped.
+    assert timed == [{"w0", "w1"}] * 6
     return weights(module).numpy(), allocator.last.tasks
 
 
-@pytest.mark.parametrize(("accumulated", "scale"), [(1, False), (1, True), (2, False)])
-def test_a_batch_may_have_no_loss(accumulated, scale):
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("accumulated", "scale"), [(1, False), (1, True), (2, False), (3, False)])
+def test_a_batch_may_have_no_loss(accumulated, scale, weighted):
     module = module_of().double()
     optimizer = module.configure_optimizers()
     data = doubles(24)
-    for task in range(24):
-        if task not in SKIPPED:
-            batch = data[task : task + 1]
-            (module.loss(batch) / (4 * accumulated)).backward()
-        if (task + 1) % (4 * accumulated) == 0:
-            optimizer.step()
-            optimizer.zero_grad()
-    for trained, shares in on_ranks(2, with_skips, accumulated, scale):
+    for tasks_of_step in np.arange(24).reshape(-1, 4 * accumulated):
+        batches = [data[task : task + 1] for task in tasks_of_step if task not in SKIPPED]
+        if weighted:
+            total = sum(map(tokens_of, batches))
+        else:
+            total = 4 * accumulated
+        for batch in batches:
+            weight = tokens_of(batch) if weighted else 1
+            (weight * module.loss(batch) / total).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for trained, shares in on_ranks(2, with_skips, accumulated, scale, weighted):
         assert shares == {"w0": 1, "w1": 3}
         np.testing.assert_allclose(trained, weights(module), rtol=1e-11, atol=1e-12)
 

@@ -66,6 +66,8 @@ _ABOUT_WAYS = (
     " start without knowledge; a race starts more than B tasks, and cancels what is late. The time"
     " of a share counts as that of its tasks, but for the latency of a log that has one, or shows"
     " one by shares of different sizes; where sizes never vary, the data cannot show a fixed cost."
+    " Transfers that are hidden behind waiting today come out when shares balance, and are in none"
+    " of these times."
 )
 _ABOUT_WORKERS = (
     "Lost is the time of a step in which all others had finished: in the mean of all steps, and in"

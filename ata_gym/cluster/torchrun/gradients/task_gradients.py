@@ -385,8 +385,8 @@ class TaskGradients:
             number=max(int(parts.older_rounds.max()) - 1, 0),
             weight=float(parts.accumulated.max()),
         )
-        if weight:
-            self._buckets.scale(self._budget / (older.weight + weight))
+        if total := older.weight + weight:
+            self._buckets.scale(self._budget / total)
         *extras, message = self._buckets.sums
         gradients = list(self._buckets.gradients)
         all_rows = extras[len(self._buffer_forms) :]

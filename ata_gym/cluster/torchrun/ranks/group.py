@@ -82,6 +82,8 @@ class GroupRanks(Ranks):
         else:
             self._everybody = self.names
             self._place = self.rank
+        # The layout that was found to be that of all ranks.
+        self._layout: int | None = None
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store = dist.distributed_c10d.PrefixStore(
             f"ata_gym/waiting/{attempt}",
@@ -91,6 +93,15 @@ class GroupRanks(Ranks):
     def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
         work: dist.Work = dist.all_reduce(tensor, group=self._group, async_op=True)
         return work
+
+    def compare_layouts(self, number: int, layout: int) -> None:
+        if layout == self._layout:
+            return
+        layouts = torch.zeros(self.size, dtype=torch.float64, device=self.device)
+        layouts[self.rank] = layout
+        self.all_reduce(layouts).wait()
+        self.check_agreed(number, "layout", layouts.cpu().numpy())
+        self._layout = layout
 
     def begin(self, *, leaves: bool) -> None:
         """The ranks are the same in each round."""

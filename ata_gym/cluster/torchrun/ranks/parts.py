@@ -60,9 +60,11 @@ class Passes(IntEnum):
     """The kind of the backward passes of a rank in a round."""
 
     NONE = 0
-    UNWEIGHTED = 1
+    SKIPPED = 1
+    """It has none, since its tasks are said to have no gradient."""
+    UNWEIGHTED = 2
     """Each loss is a mean."""
-    WEIGHTED = 2
+    WEIGHTED = 3
     """Each loss is a sum, and has a weight, maybe 0."""
 
 

@@ -164,6 +164,20 @@ class Ranks(ABC):
             number: The number of the round.
         """
 
+    @abstractmethod
+    def compare_layouts(self, number: int, layout: int) -> None:
+        """Compare the forms of the ranks' gradients before these are summed.
+
+        Sums of unequal lengths end processes, or hang.
+
+        Args:
+            number: The number of the round.
+            layout: A checksum of the forms of this rank's gradients.
+
+        Raises:
+            RuntimeError: On every rank, if they differ.
+        """
+
     @property
     def failed(self) -> bool:
         """Whether a sum of this round has failed, so that it holds nothing."""
@@ -230,7 +244,7 @@ class Ranks(ABC):
         """
         # The allocations are compared first, then the faults of the ranks, then all else.
         first_field, *other_fields = AGREEMENTS
-        self._check_agreed(number, parts, [first_field])
+        self.check_agreed(number, first_field, getattr(parts, first_field))
         for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
             place, fault = divmod(code, len(Fault))
             if fault:
@@ -242,7 +256,8 @@ class Ranks(ABC):
                     parameter = "a new parameter"
                 reason = sentence.format(worker=worker, parameter=parameter)
                 raise error(f"round {number}: {reason}. The step is not taken")
-        self._check_agreed(number, parts, other_fields)
+        for field in other_fields:
+            self.check_agreed(number, field, getattr(parts, field))
         self._check_weights(number, parts)
 
     def _check_weights(self, number: int, parts: RankPart[Floats]) -> None:
@@ -262,7 +277,9 @@ class Ranks(ABC):
                 f"round {number}: {', '.join(without_weight)} gave share.backward no weight, and"
                 " others did. The step is not taken. Give weight=... on every rank, or on none",
             )
-        if parts.older_rounds.max() > 1 and bool(without_weight) == parts.accumulated.any():
+        has_loss = (parts.passes > Passes.SKIPPED).any()
+        mixes = has_loss and bool(without_weight) == parts.accumulated.any()
+        if mixes and parts.older_rounds.max() > 1:
             weights = ("no weights", "weights") if without_weight else ("weights", "no weights")
             raise ValueError(
                 f"round {number}: its losses have {weights[0]}, and those of earlier rounds, whose"
@@ -270,29 +287,32 @@ class Ranks(ABC):
                 " weight=... in every round of an optimizer step, or in none, and set the gradients"
                 " to None after each step",
             )
-        if not without_weight and not parts.weight.any():
+        if (parts.passes == Passes.WEIGHTED).any() and not parts.weight.any():
             raise ValueError(
                 f"round {number}: the weights of all ranks are 0, so that their losses have no"
                 " mean. The step is not taken. Leave samples in which nothing counts out of the"
                 " dataset, or make tasks or the budget larger",
             )
 
-    def _check_agreed(self, number: int, parts: RankPart[Floats], fields: Sequence[str]) -> None:
-        """Raise ``RuntimeError`` where ranks differ in a field; 0 means that a rank has none."""
-        for field in fields:
-            agreement = AGREEMENTS[field]
-            values = [
-                (name, value)
-                for name, value in zip(self.names, getattr(parts, field), strict=True)
-                if value
-            ]
-            differing = [
-                name for name, value in values if abs(value - values[0][1]) > agreement.tolerance
-            ]
-            if differing:
-                raise disagreement(
-                    number, agreement.disagreement, differing, values[0][0], agreement.cure
-                )
+    def check_agreed(self, number: int, field: str, field_values: Floats) -> None:
+        """Raise ``RuntimeError`` where ranks differ in a field; 0 means that a rank has none.
+
+        Args:
+            number: The number of the round.
+            field: A key of ``AGREEMENTS``.
+            field_values: What each rank has, shape (n,).
+        """
+        agreement = AGREEMENTS[field]
+        values = [
+            (name, value) for name, value in zip(self.names, field_values, strict=True) if value
+        ]
+        differing = [
+            name for name, value in values if abs(value - values[0][1]) > agreement.tolerance
+        ]
+        if differing:
+            raise disagreement(
+                number, agreement.disagreement, differing, values[0][0], agreement.cure
+            )
 
 
 def disagreement(

@@ -208,3 +208,5 @@ def test_what_does_not_fit_is_refused(backend):
         env.step(np.ones(3, np.int8))
     with pytest.raises(ValueError, match="within a round that the cluster does not run: reset it"):
         env_in_round.step(np.ones(3, np.int8))
+    env_in_round.reset()
+    play_round(env_in_round, np.ones(3, np.int8))

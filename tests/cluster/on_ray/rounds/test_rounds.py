@@ -18,7 +18,8 @@ import pytest
 pytest.importorskip("ray", reason="the extra cluster")
 
 from ata_policies import Allocator, Dispatcher
-from tests.fuzz.actors import DEADLINE, MODES, SLEEPS, make_sleep
+from tests.cluster.disturbances import Kind
+from tests.fuzz.actors import DEADLINE, SLEEPS, make_sleep
 from tests.waiting import until
 
 
@@ -166,12 +167,8 @@ def test_tasks_of_a_lost_worker_are_handed_on_in_the_same_round(watched, hangs, 
 
 @pytest.mark.parametrize("watched", ["allocation"], indirect=True)
 def test_actors_that_are_killed_at_random_moments(watched):
-    watched.play_with_kills(
-        np.random.default_rng(MODES.index(watched.runner.mode)),
-        rounds=15,
-        kills=1,
-    )
-    watched.until(lambda done: not done.record.away)
+    told = watched.train_while_disturbed(np.random.default_rng(0), [Kind.KILL])
+    assert told["rounds"] > 10
 
 
 @pytest.mark.usefixtures("cluster")

@@ -129,8 +129,13 @@ def test_values_may_be_not_finite_and_a_worker_that_dies_in_a_row_is_left_out():
         runner.round((dies, None))
     runner.close()
     runner.close()
-    with pytest.raises(ValueError, match="this runner is closed"):
+    with pytest.raises(ValueError, match="this runner is closed: make another one"):
         runner.round()
+    # The cures: of an option that is set here, too.
+    with pytest.raises(ValueError, match="the option max_restarts is set here; leave it out"):
+        RayRunner(make_caller(), {"a": {"num_cpus": 0.5, "max_restarts": 1}}, 2, "uta")
+    with RayRunner(make_caller(), {"a": {"num_cpus": 0.5}}, 2, "uta") as another:
+        assert Watched(another, 2).round(0, SLEEP).indices == (0, 1)
 
 
 def test_an_error_of_make_task_is_raised():
