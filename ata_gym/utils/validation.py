@@ -185,6 +185,9 @@ def as_float(value: object) -> float:
         >>> as_float(2), as_float("2"), as_float(10**400)
         (2.0, nan, inf)
     """
+    # The usual case comes first, since the protocol below is slow.
+    if type(value) is float:
+        return value
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return math.nan
     try:

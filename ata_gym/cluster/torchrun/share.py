@@ -404,11 +404,11 @@ class Share:
 
         Tasks that were computed together have equal parts of their time.
         """
-        return [
-            self.watch.seconds(batch.start, batch.end) / (batch.tasks * batch.cost)
-            for batch in self._timed
-            for _ in range(batch.tasks)
-        ]
+        times: list[float] = []
+        for batch in self._timed:
+            of_task = self.watch.seconds(batch.start, batch.end) / (batch.tasks * batch.cost)
+            times += [of_task] * batch.tasks
+        return times
 
     def latency(self) -> float:
         """What this rank has spent in the round besides its tasks, in seconds.

@@ -78,11 +78,11 @@ class BufferSums:
         # The modules of the model that had no round yet, with their paths in it.
         self._new: dict[nn.Module, str] = {}
 
-    def begin(self, model: nn.Module, *, complete: bool, ranks_changed: bool) -> None:
+    def begin(self, paths: Mapping[nn.Module, str], *, complete: bool, ranks_changed: bool) -> None:
         """Begin a round: keep copies of all buffers.
 
         Args:
-            model: The model of the round.
+            paths: The modules of the model of the round, with their paths in it.
             complete: Whether it has a check.
             ranks_changed: Whether these ranks have had no round together yet.
         """
@@ -97,7 +97,6 @@ class BufferSums:
         self._changed = set()
         self._next_layout = self._layout
         known = dict(self._registry.names)
-        paths = {module: path for path, module in model.named_modules()}
         self._new = {module: path for module, path in paths.items() if module not in known}
         names = known | {module: self._registry.name(path) for module, path in self._new.items()}
         self._own = {names[module] for module in paths}

@@ -109,9 +109,9 @@ class GradientRounds:
         gradient = None if parameter.grad is None else parameter.grad.clone()
         return OldGradient(parameter, gradient, self.get(parameter))
 
-    def frozen(self, model: nn.Module) -> list[OldGradient]:
-        """The gradients of earlier rounds that parameters have which are frozen now."""
-        frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    def frozen(self, parameters: Collection[nn.Parameter]) -> list[OldGradient]:
+        """The gradients of earlier rounds of those of the parameters that are frozen now."""
+        frozen = [parameter for parameter in parameters if not parameter.requires_grad]
         return [
             OldGradient(parameter, parameter.grad, rounds)
             for parameter in frozen

@@ -36,7 +36,6 @@ from ata_gym.cluster.torchrun.gradients.unsupported import (
 from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
-from ata_gym.models.model import trained_weights
 from ata_gym.typing import Floats
 
 
@@ -88,12 +87,15 @@ class TaskGradients:
         """Whether the ranks compare all that they know in the next round."""
         self.is_first = True
         """Whether it is the first round of these ranks."""
+        self.parameters: list[nn.Parameter] = []
+        """All parameters as they are during the round; some may be frozen."""
         self.shards_in_replica = False
         """Whether ``fully_shard`` communicates among the ranks of the replica during the round."""
 
     def __enter__(self) -> Self:
         # The modules may have changed since the last round.
-        modules = list(self.model.modules())
+        paths = {module: path for path, module in self.model.named_modules()}
+        modules = list(paths)
         for module in modules:
             if self._is_sharded_in_replica(module):
                 continue
@@ -102,11 +104,12 @@ class TaskGradients:
                     f"{feature} is not respected inside a round, in which gradients are summed"
                     f" once, as they are: {cure}",
                 )
-        self.buffers.begin(self.model, complete=self.is_checked, ranks_changed=self.is_first)
-        trained = trained_weights(self.model)
+        self.buffers.begin(paths, complete=self.is_checked, ranks_changed=self.is_first)
+        self.parameters = list(self.model.parameters())
+        trained = [parameter for parameter in self.parameters if parameter.requires_grad]
         self._old_gradients = list(map(self._gradient_rounds.old_gradient, trained))
         # What was frozen after an earlier round of the same step has a part of the step's mean.
-        self._frozen_gradients = self._gradient_rounds.frozen(self.model)
+        self._frozen_gradients = self._gradient_rounds.frozen(self.parameters)
         self.older = told([*self._old_gradients, *self._frozen_gradients])
         """The earlier rounds to whose gradients this round's are added, as this rank has them."""
         # Whether the model has been given the sums.
@@ -137,14 +140,15 @@ class TaskGradients:
             sharded.set_reshard_after_forward(False)
             sharded.set_reshard_after_backward(False)
             sharded.unshard()
-        self.parameters = list(self.model.parameters())
-        """All parameters as they are during the round; some may be frozen."""
+        if self._sharded:
+            self.parameters = list(self.model.parameters())
+            trained = [parameter for parameter in self.parameters if parameter.requires_grad]
         try:
             self._check_distributed()
         except ValueError as error:
             self.__exit__(error)
             raise
-        self._begin(trained_weights(self.model) if self._sharded else trained)
+        self._begin(modules, trained)
         self._weights = ParameterSnapshot(self.model, self.parameters)
         return self
 
@@ -172,7 +176,7 @@ class TaskGradients:
                     ' their DeviceMesh is data parallel, as in TorchAllocator(mesh=mesh["dp"])',
                 )
 
-    def _begin(self, trained: list[nn.Parameter]) -> None:
+    def _begin(self, modules: Collection[nn.Module], trained: list[nn.Parameter]) -> None:
         """Begin the round with buckets for these parameters, which are new ones if need be."""
         forms = gradient_forms(trained)
         if forms:
@@ -183,9 +187,7 @@ class TaskGradients:
             dtype = torch.float64
         else:
             dtype = torch.float32
-        sparse_weights = {
-            id(module.weight) for module in self.model.modules() if has_sparse_gradient(module)
-        }
+        sparse_weights = {id(module.weight) for module in modules if has_sparse_gradient(module)}
         sparse = [
             place for place, parameter in enumerate(trained) if id(parameter) in sparse_weights
         ]
