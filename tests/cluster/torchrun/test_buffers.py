@@ -549,12 +549,13 @@ def test_a_cache_that_one_rank_has_used_is_no_difference():
     on_ranks(3, used_on_one_rank)
 
 
-def sent(model, rounds):
+def sent(model, rounds, prepare=lambda _: None):
     """The collectives of each round, with the number of elements."""
     allocator = forced(check_every=4)
     every = []
     all_reduce = dist.all_reduce
-    for _ in range(rounds):
+    for number in range(rounds):
+        prepare(number)
         calls = []
 
         def count(tensor, *arguments, calls=calls, **options):
@@ -567,6 +568,12 @@ def sent(model, rounds):
     return every
 
 
+def turn(model, number):
+    """Let each round change one buffer, in turn."""
+    for place, keeper in enumerate(model):
+        keeper.change = adds if number % 2 == place else lambda *_: None
+
+
 def collectives():
     plain = sent(nn.Linear(6, 6), 3)
     constant = Keeper(torch.full((300, 300), -math.inf), lambda *_: None)
@@ -577,11 +584,14 @@ def collectives():
             layer.kept = torch.ones(300)
 
     cache = sent(Keeper(None, makes_once), 40)
-    return plain, sent(constant, 3), norm, cache
+    both = nn.Sequential(Keeper(torch.zeros(6), adds), Keeper(torch.zeros(6), adds))
+    in_turn = sent(both, 6, lambda number: turn(both, number))
+    assert_alike(gathered(tensors(both)))
+    return plain, sent(constant, 3), norm, cache, in_turn
 
 
 def test_what_is_sent():
-    plain, constant, norm, cache = on_ranks(3, collectives)[1]
+    plain, constant, norm, cache, in_turn = on_ranks(3, collectives)[1]
     # In the first round the ranks compare their layouts, and tell each other of their buffers: how
     # long the text is, the text, and those that have changed.
     assert [len(calls) for calls in (plain[0], constant[0], norm[0], cache[0])] == [4, 4, 5, 5]
@@ -594,3 +604,5 @@ def test_what_is_sent():
     assert cache[1:4] == [[length + 2 + 300]] * 3
     assert [len(calls) for calls in cache[4:]] == [3, 1, 1, 1] * 9
     assert cache[-1] == [length]
+    # What a round has not changed is sent on, until the next round with a check.
+    assert [len(calls) for calls in in_turn] == [5, 4, 1, 1, 4, 4]

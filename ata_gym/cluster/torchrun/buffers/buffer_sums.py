@@ -131,11 +131,13 @@ class BufferSums:
             Whether that is more than is sent with the gradient.
         """
         self._changed = self._snapshot.changed()
+        if self._changed - self._layout.values.keys():
+            return True
         current = self._snapshot.current()
         return any(
-            name not in self._layout.values
-            or kind_of(current.get(name)) != self._layout.values[name].kind
-            for name in self._changed
+            kind_of(current.get(name)) != value.kind
+            for name, value in self._layout.values.items()
+            if name in current or name in self._changed
         )
 
     @property
@@ -231,7 +233,8 @@ class BufferSums:
             check_alike(number, self._ranks.names, tables, names)
         decisions = decide(number, tables)
         own = [name for name, decision in decisions.items() if decision.rank == self._ranks.rank]
-        layout = Layout({name: decision.value for name, decision in decisions.items()})
+        values = {name: decision.value for name, decision in decisions.items()}
+        layout = Layout(values)
         tensors = self._snapshot.current() if tasks else {}
         forms = layout.forms(torch.float32, self._ranks.device)
         sums = layout.packed(forms, tensors, tasks, own)
@@ -239,5 +242,12 @@ class BufferSums:
             self._ranks.all_reduce(summed).wait()
         if self._ranks.failed:
             return {}
-        self._next_layout = layout
+        if not self._complete:
+            # What did not change in this round may change again in the next one.
+            values |= {
+                name: value
+                for name, value in self._layout.values.items()
+                if not any(name in each.entries and each.entries[name].changed for each in tables)
+            }
+        self._next_layout = Layout(values)
         return layout.unpacked(sums, self._budget)
