@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -282,7 +282,7 @@ class TorchAllocator:
             return
         self._had_one_pass = share.had_one_pass
         self._plans.make_next()
-        load_ahead(share.loaders, self._open_loaders, self._next_tasks)
+        load_ahead(share.loaders, self._open_loaders, lambda: self._own_tasks(self._plans.shares()))
 
     @contextmanager
     def _opened(self, model: nn.Module) -> Iterator[Share]:
@@ -300,10 +300,14 @@ class TorchAllocator:
                 self._buffers,
             )
         results: list[RoundResult | None] = []
-        self._gradients.is_checked = self._plans.checked(self.rounds)
-        self._gradients.is_first = self._plans.since_change == 0
-        with self._gradients as gradients:
-            self._ranks.compare_layouts(self.rounds + 1, gradients.layout)
+        first = self._plans.since_change == 0
+        checked = self._plans.checked(self.rounds)
+        with ExitStack() as stack:
+            # All ranks begin the first round, or none does.
+            with self._replica.any_error() if first else nullcontext():
+                gradients = stack.enter_context(
+                    self._gradients.in_round(self.rounds + 1, is_checked=checked, is_first=first)
+                )
 
             def reduce() -> None:
                 results.append(self._reduce(share, shares, gradients))
@@ -375,9 +379,6 @@ class TorchAllocator:
             seconds, part = self._replica.combined(number, no_seconds, part)
             gradients.sum(self._ranks.packed(seconds, part, shares), 0, 0, settle=False)
             self._replica.tell(None)
-
-    def _next_tasks(self) -> tuple[int, int]:
-        return self._own_tasks(self._plans.shares())
 
     def leave(self) -> None:
         """Give this rank no tasks from the next round on, until it joins.

@@ -9,9 +9,10 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from ata_gym.cluster import TaskSampler  # noqa: E402
+from ata_gym.cluster import TaskSampler, TorchAllocator  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import fixed_shares, refused  # noqa: E402
 
@@ -219,3 +220,55 @@ def test_a_rank_that_is_a_round_behind_computes_no_samples_twice():
         assert message.startswith(", or for different rounds; b differs from a.")
         assert rounds == 1
         np.testing.assert_allclose(gradient, [X.mean(0).tolist()], rtol=1e-12)
+
+
+def refuses_to_begin():
+    """The second rank has a module that a round refuses, and then takes it out."""
+    loop = Loop()
+    linear = loop.model
+    if dist.get_rank() == 1:
+        loop.model = nn.Sequential(linear, nn.SyncBatchNorm(1))
+    texts = [refused(lambda: loop.one_round(Loop.play)) for _ in range(2)]
+    loop.model = linear
+    loop.one_round(Loop.play)
+    return texts, loop.allocator.rounds, linear.weight.grad.tolist()
+
+
+def test_a_rank_that_refuses_its_model_in_the_first_round_leaves_no_other_waiting():
+    answers = on_ranks(3, refuses_to_begin)
+    for rank, (texts, rounds, gradient) in enumerate(answers):
+        if rank == 1:
+            assert all(text.startswith("ValueError: SyncBatchNorm") for text in texts)
+        else:
+            start = "RuntimeError: round 1: b refuses to begin; it says why itself"
+            assert all(text.startswith(start) for text in texts)
+        assert rounds == 1
+        np.testing.assert_allclose(gradient, [X.mean(0).tolist()], rtol=1e-12)
+
+
+def one_rank_of_a_mesh_refuses():
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    allocator = TorchAllocator(4, "uta", mesh=mesh["dp"], name=f"w{mesh.get_coordinate()[0]}")
+    torch.manual_seed(0)
+    linear = nn.Linear(3, 1).double()
+    loader = DataLoader(X, batch_sampler=TaskSampler(allocator, BUDGET, shuffle=False))
+
+    def play(model):
+        with allocator.round(model) as share:
+            for x in share.take(loader):
+                share.backward(model(x).mean())
+            share.reduce()
+
+    model = nn.Sequential(linear, nn.SyncBatchNorm(1)) if dist.get_rank() == 3 else linear
+    text = refused(lambda: play(model))
+    play(linear)
+    return text, linear.weight.grad.tolist()
+
+
+def test_a_rank_of_a_mesh_that_refuses_its_model_leaves_no_other_waiting():
+    answers = on_ranks(4, one_rank_of_a_mesh_refuses)
+    texts, gradients = zip(*answers, strict=True)
+    assert texts == (texts[0],) * 4
+    assert "SyncBatchNorm" in texts[0] or "refuses to begin" in texts[0]
+    for gradient in gradients:
+        np.testing.assert_allclose(gradient, gradients[0], rtol=1e-12)

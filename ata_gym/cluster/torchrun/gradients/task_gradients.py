@@ -83,16 +83,42 @@ class TaskGradients:
         self._buckets = Buckets([], [], [], ranks)
         self.layout = 0
         """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
-        self.is_checked = True
-        """Whether the ranks compare all that they know in the next round."""
-        self.is_first = True
-        """Whether it is the first round of these ranks."""
+        self._round = 0
+        self._is_checked = True
+        self._is_first = True
         self.parameters: list[nn.Parameter] = []
         """All parameters as they are during the round; some may be frozen."""
         self.shards_in_replica = False
         """Whether ``fully_shard`` communicates among the ranks of the replica during the round."""
 
+    def in_round(self, number: int, *, is_checked: bool, is_first: bool) -> Self:
+        """Serve a round of this number.
+
+        Args:
+            number: The number of the round.
+            is_checked: Whether the ranks compare all that they know in it.
+            is_first: Whether it is the first round of these ranks.
+        """
+        self._round = number
+        self._is_checked = is_checked
+        self._is_first = is_first
+        return self
+
     def __enter__(self) -> Self:
+        try:
+            self._enter()
+        except ValueError:
+            self._ranks.compare_layouts(self._round, None)
+            raise
+        try:
+            self._ranks.compare_layouts(self._round, self.layout)
+        except RuntimeError as error:
+            self.__exit__(error)
+            raise
+        return self
+
+    def _enter(self) -> None:
+        """Set aside what the model has, and let nothing in it communicate by itself."""
         # The modules may have changed since the last round.
         paths = {module: path for path, module in self.model.named_modules()}
         modules = list(paths)
@@ -104,7 +130,7 @@ class TaskGradients:
                     f"{feature} is not respected inside a round, in which gradients are summed"
                     f" once, as they are: {cure}",
                 )
-        self.buffers.begin(paths, complete=self.is_checked, ranks_changed=self.is_first)
+        self.buffers.begin(paths, complete=self._is_checked, ranks_changed=self._is_first)
         self.parameters = list(self.model.parameters())
         trained = [parameter for parameter in self.parameters if parameter.requires_grad]
         self._old_gradients = list(map(self._gradient_rounds.old_gradient, trained))
@@ -150,7 +176,6 @@ class TaskGradients:
             raise
         self._begin(modules, trained)
         self._weights = ParameterSnapshot(self.model, self.parameters)
-        return self
 
     def _is_sharded_in_replica(self, module: nn.Module) -> bool:
         """Whether ``fully_shard`` has cut a module among the ranks of this replica alone."""

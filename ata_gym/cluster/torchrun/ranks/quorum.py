@@ -161,7 +161,7 @@ class QuorumRanks(Ranks):
         self._checksum = checksum
         return True
 
-    def compare_layouts(self, number: int, layout: int) -> None:
+    def compare_layouts(self, number: int, layout: int | None) -> None:
         """A replica that comes later would compare alone, so that nothing is compared."""
 
     def all_reduce(self, tensor: torch.Tensor) -> dist.Work:

@@ -165,17 +165,19 @@ class Ranks(ABC):
         """
 
     @abstractmethod
-    def compare_layouts(self, number: int, layout: int) -> None:
+    def compare_layouts(self, number: int, layout: int | None) -> None:
         """Compare the forms of the ranks' gradients before these are summed.
 
         Sums of unequal lengths end processes, or hang.
 
         Args:
             number: The number of the round.
-            layout: A checksum of the forms of this rank's gradients.
+            layout: A checksum of the forms of this rank's gradients; None if this rank refuses its
+                model, and says why itself.
 
         Raises:
-            RuntimeError: On every rank, if they differ.
+            RuntimeError: On every other rank, if a rank refuses its model; on every rank, if they
+                differ.
         """
 
     @property

@@ -155,6 +155,9 @@ class Replica:
     @contextmanager
     def any_error(self) -> Iterator[None]:
         """Raise the error of one rank on all ranks, of which some may have none in the block."""
+        # What was said of an earlier round does not count.
+        self._speaks = False
+        self._disagreement = None
         error = None
         try:
             yield
