@@ -75,6 +75,7 @@ _METHODS = {
     "mindflayer": (3, "*"),
     "malenia": (1, "H"),
     "ringleader": (1, "d"),
+    "rescaled-asgd": (1, "8"),
 }
 """The place of the colour, and the marker, of each training method.
 

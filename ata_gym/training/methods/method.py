@@ -59,6 +59,8 @@ class WorkerClock:
         """The number of tasks that each worker has started, shape (n,)."""
         self.update = np.zeros(pool.n, np.int64)
         """The number of server updates when each worker's last task started, shape (n,)."""
+        self.time = np.zeros(pool.n)
+        """How long each worker is busy with its last task, with its latency, shape (n,)."""
         self.trace_ended = False
         """Whether a task was started for which the pool's recorded times did not suffice."""
         # When the running task of each worker ends, in this period; infinite for an idle worker.
@@ -118,6 +120,7 @@ class WorkerClock:
         if self._latencies is not None:
             fetches = (task == 0) | (self.update[chosen] != update)
             worked = np.where(fetches, self._latency(self._latencies, update)[chosen], 0.0) + worked
+        self.time[chosen] = worked
         self._ends[chosen] = self._time + worked
         self._will_finish[chosen] = time <= limit
         self.started[chosen] += 1
@@ -161,6 +164,8 @@ class EndedTask(NamedTuple):
     """The weights that it started from, where its gradient is taken."""
     finished: bool
     """Whether the gradient was computed; otherwise the task was given up at its time limit."""
+    time: float
+    """How long its worker was busy with it, with its latency."""
 
 
 class UpdateRecord(NamedTuple):
@@ -241,6 +246,7 @@ class ParameterServer:
             int(self._clock.update[worker]),
             self._started_at[worker],
             finished,
+            float(self._clock.time[worker]),
         )
 
     def update(self, tasks: Sequence[EndedTask], scale: float = 1.0) -> None:

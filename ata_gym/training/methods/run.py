@@ -34,13 +34,14 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "mindflayer": synchronous.MindFlayer,
         "malenia": heterogeneous.Malenia,
         "ringleader": heterogeneous.Ringleader,
+        "rescaled-asgd": heterogeneous.RescaledAsgd,
     },
 )
 """The methods that ship with the package.
 
-Rescaled ASGD is not among them. Where the data differ by worker, fast workers weigh more in all of
-them but malenia and ringleader, and minibatch, r2sp and ssp, for which each worker computes as
-much; ``quadratic.HeterogeneousQuadratic`` has figures."""
+Where the data differ by worker, fast workers weigh more in all of them but malenia, ringleader and
+rescaled-asgd, and minibatch, r2sp and ssp, for which each worker computes as much;
+``quadratic.HeterogeneousQuadratic`` has figures."""
 
 
 def find_method(method: str | type[Method]) -> type[Method]:
