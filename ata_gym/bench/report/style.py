@@ -62,6 +62,7 @@ A turn is a further set of dashes for the same colours.
 
 _METHODS = {
     "rennala": (4, "o"),
+    "rennala-mvr": (4, "."),
     "ringmaster": (6, "^"),
     "ringmaster-stops": (6, "v"),
     "asgd": (7, "s"),

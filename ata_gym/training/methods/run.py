@@ -21,6 +21,7 @@ _SETTINGS = {field.name for field in fields(TrainingSettings)}
 METHODS: Mapping[str, type[Method]] = MappingProxyType(
     {
         "rennala": synchronous.Rennala,
+        "rennala-mvr": synchronous.RennalaMvr,
         "ringmaster": asynchronous.Ringmaster,
         "ringmaster-stops": asynchronous.RingmasterStops,
         "asgd": asynchronous.Asgd,
