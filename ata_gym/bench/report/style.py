@@ -64,6 +64,7 @@ _METHODS = {
     "rennala": (4, "o"),
     "rennala-mvr": (4, "."),
     "ringmaster": (6, "^"),
+    "ringmaster-lmo": (6, "$L$"),
     "ringmaster-stops": (6, "v"),
     "asgd": (7, "s"),
     "delay-adaptive-asgd": (7, "D"),

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from ata_gym.scenarios import PoolData, resolve
-from ata_gym.training.methods import asynchronous, heterogeneous, synchronous
+from ata_gym.training.methods import asynchronous, heterogeneous, oracle, synchronous
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord, WorkerClock
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
@@ -23,6 +23,7 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "rennala": synchronous.Rennala,
         "rennala-mvr": synchronous.RennalaMvr,
         "ringmaster": asynchronous.Ringmaster,
+        "ringmaster-lmo": oracle.RingmasterLmo,
         "ringmaster-stops": asynchronous.RingmasterStops,
         "asgd": asynchronous.Asgd,
         "delay-adaptive-asgd": asynchronous.DelayAdaptiveAsgd,

@@ -34,7 +34,7 @@ POOLS = {
     "latency": exponential([1.0, 2.0, 0.5]).with_latency(exponential([2.0, 1.0, 4.0])),
 }
 CLOCK = ("runtime", "total_worker_time")
-WITH_MEMORY = {"rennala-mvr"}
+WITH_MEMORY = {"rennala-mvr", "ringmaster-lmo"}
 """Methods whose steps are along more than the gradients of the update."""
 
 
