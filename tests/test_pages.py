@@ -14,7 +14,7 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import latencies, linear_regret, tables
+from docs import latencies, linear_regret, newest_methods, tables
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
@@ -349,6 +349,14 @@ def test_a_table_that_a_command_prints_is_printed_again(monkeypatch: pytest.Monk
     assert tables.printed_again("<!-- printed by: python $NOWHERE -->\n| old |\n")[1][0].endswith(
         "set NOWHERE",
     )
+
+
+def test_the_table_of_the_newest_methods_tells_who_goes_astray() -> None:
+    ends = {
+        case: newest_methods.end(case, 9.0, seed=0, gradients=300)
+        for case in ("asgd", "rescaled-asgd, times known")
+    }
+    assert ends["rescaled-asgd, times known"] < 0.2 * ends["asgd"]
 
 
 def test_the_table_of_linear_regret_counts_the_tasks_of_the_slower_worker() -> None:

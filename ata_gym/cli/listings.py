@@ -262,13 +262,13 @@ def list_methods(requested: bool) -> None:
 
 
 _ABOUT_METHODS = """\
-All run on the same task times. Rescaled ASGD is not among them.
+All run on the same task times.
 
 Where the data differ by worker, fast workers weigh more, and training ends away
 from the minimum: of the problem heterogeneous with d = 10 at f - f* = 9e-4 by
-rennala and ringmaster and 6e-4 by asgd, but at 2e-8 by malenia and at 3e-6,
-still falling, by ringleader. Weights 1 / (n a_i) mend that only where every
-worker has a task."""
+rennala and ringmaster and 6e-4 by asgd, but at 2e-8 by malenia, at 1e-7 by
+rescaled-asgd and at 3e-6, still falling, by ringleader.
+Weights 1 / (n a_i) mend that only where every worker has a task."""
 """What is said below the list of training methods."""
 
 

@@ -35,6 +35,9 @@ GROUPS = {
         "docs/guide/formats.md": (
             "which logs `what-if` reads, what is not in them, and what to record instead of others"
         ),
+        "docs/guide/what-is-new.md": (
+            "the training methods of 2026: what their sources claim, and what was measured"
+        ),
         "policies/README.md": (
             "every policy in one table, how to compose one, and how to write your own"
         ),

@@ -62,7 +62,9 @@ A turn is a further set of dashes for the same colours.
 
 _METHODS = {
     "rennala": (4, "o"),
+    "rennala-mvr": (4, "."),
     "ringmaster": (6, "^"),
+    "ringmaster-lmo": (6, "$L$"),
     "ringmaster-stops": (6, "v"),
     "asgd": (7, "s"),
     "delay-adaptive-asgd": (7, "D"),
@@ -75,6 +77,7 @@ _METHODS = {
     "mindflayer": (3, "*"),
     "malenia": (1, "H"),
     "ringleader": (1, "d"),
+    "rescaled-asgd": (1, "8"),
 }
 """The place of the colour, and the marker, of each training method.
 

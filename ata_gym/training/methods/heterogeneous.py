@@ -1,17 +1,20 @@
 """Methods for data that differ by worker, in which all workers weigh alike.
 
-They are Malenia SGD and Ringleader ASGD.
+They are Malenia SGD, Ringleader ASGD and Rescaled ASGD.
 """
 
 from functools import reduce
 
 import numpy as np
 
+from ata_gym.pools import Pool
 from ata_gym.training.devices.workers import Parts, add
-from ata_gym.training.methods.method import EndedTask, Method, ParameterServer
+from ata_gym.training.methods.asynchronous import Asgd
+from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, mean_cycle_times
 from ata_gym.training.methods.synchronous import Rennala
 from ata_gym.training.trainer.trainer import Gradient
-from ata_gym.typing import Ints
+from ata_gym.typing import Floats, Ints
+from ata_gym.utils.validation import in_range
 
 
 class GradientTable:
@@ -112,4 +115,73 @@ class Ringleader(Method):
         if self._updated.all():
             self._table, self._next_table = self._next_table, GradientTable(self.pool.n)
             self._updated[:] = False
+        server.start([task.worker])
+
+
+class RescaledAsgd(Asgd):
+    """Asynchronous SGD whose steps are in proportion to the worker's task time.
+
+    x^{k+1} = x^k - gamma * tau_i / tau_A * gradient of worker i at x^{k - delay}, tau_A the mean of
+    the n task times. Worker i makes 1 / tau_i steps in a unit of time, so that all workers move the
+    weights alike; plain asynchronous SGD goes to the minimum of sum_i f_i / tau_i instead. Nothing
+    is discarded, no worker waits, and nothing is stored.
+
+    By default tau_i is the mean task time in the pool, with its latency, which the method then
+    knows. With ``discount`` it is learned: the mean of the worker's times until now, of which one
+    that is j tasks old has the weight discount^j, the one that has just ended included. Then tau_A
+    is the mean over the workers that have ended a task before. 1 is the plain mean; with 0 each
+    task weighs by its own time, so that the weights of a worker's tasks in a span add up to the
+    span, whatever its speed did. How tau is learned is ours.
+
+    Assumptions of the source: smooth f_i, and gradients of the workers within zeta^2 + rho^2 times
+    the squared norm of that of f. Source: Mahran, Maranjyan and Richtarik, Rescaled ASGD, arXiv
+    2605.13434, from its abstract, "in proportion to" the computation time, and its poster, which
+    prints the power -1: only the power 1 makes the sums alike, as a test shows. Dividing by tau_A
+    is ours; the proofs and the constants of the step size were not read.
+    """
+
+    source = "Mahran, Maranjyan and Richtarik, arXiv 2605.13434 (abstract and poster)"
+
+    def __init__(self, pool: Pool, budget: int, discount: float | None = None) -> None:
+        super().__init__(pool, budget)
+        self._known: Floats | None = None
+        if discount is None:
+            times = mean_cycle_times(pool)
+            if not np.isfinite(times).all():
+                raise ValueError(
+                    "rescaled-asgd knows the mean task times, and one of this pool is infinite:"
+                    " give discount, from 0 to 1, so that it learns them",
+                )
+            self._known = times / times.mean()
+            self.discount = 1.0
+        else:
+            self.discount = in_range("discount", discount, "number", 0.0, 1.0)
+        # The discounted sum of each worker's times, and the discounted number of its tasks.
+        self._sums, self._counts = np.zeros((2, pool.n))
+
+    def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
+        """The step size of ``Asgd`` over the largest tau_i / tau_A, which is ours.
+
+        So no step is longer than one of ``Asgd``. That of the source was not read.
+        """
+        times = mean_cycle_times(self.pool)
+        largest = float(times.max() / times.mean())
+        return super().step_size(smoothness, variance, accuracy) / largest
+
+    def factor(self, task: EndedTask) -> float:
+        """The factor tau_i / tau_A on the learning rate of a task, from which tau is learned."""
+        i = task.worker
+        if self._known is not None:
+            return float(self._known[i])
+        ended = self._counts > 0
+        means = self._sums[ended] / self._counts[ended]
+        self._sums[i] = self.discount * self._sums[i] + task.time
+        self._counts[i] = self.discount * self._counts[i] + 1.0
+        # Until a task that took time has ended, there is nothing to compare with.
+        if not means.any():
+            return 1.0
+        return float(self._sums[i] / self._counts[i] / means.mean())
+
+    def arrive(self, server: ParameterServer, task: EndedTask) -> None:
+        server.update([task], self.factor(task))
         server.start([task.worker])

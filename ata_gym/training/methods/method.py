@@ -59,6 +59,8 @@ class WorkerClock:
         """The number of tasks that each worker has started, shape (n,)."""
         self.update = np.zeros(pool.n, np.int64)
         """The number of server updates when each worker's last task started, shape (n,)."""
+        self.time = np.zeros(pool.n)
+        """How long each worker is busy with its last task, with its latency, shape (n,)."""
         self.trace_ended = False
         """Whether a task was started for which the pool's recorded times did not suffice."""
         # When the running task of each worker ends, in this period; infinite for an idle worker.
@@ -118,6 +120,7 @@ class WorkerClock:
         if self._latencies is not None:
             fetches = (task == 0) | (self.update[chosen] != update)
             worked = np.where(fetches, self._latency(self._latencies, update)[chosen], 0.0) + worked
+        self.time[chosen] = worked
         self._ends[chosen] = self._time + worked
         self._will_finish[chosen] = time <= limit
         self.started[chosen] += 1
@@ -161,6 +164,8 @@ class EndedTask(NamedTuple):
     """The weights that it started from, where its gradient is taken."""
     finished: bool
     """Whether the gradient was computed; otherwise the task was given up at its time limit."""
+    time: float
+    """How long its worker was busy with it, with its latency."""
 
 
 class UpdateRecord(NamedTuple):
@@ -241,6 +246,7 @@ class ParameterServer:
             int(self._clock.update[worker]),
             self._started_at[worker],
             finished,
+            float(self._clock.time[worker]),
         )
 
     def update(self, tasks: Sequence[EndedTask], scale: float = 1.0) -> None:
@@ -252,13 +258,21 @@ class ParameterServer:
             tasks: The tasks; without any, the weights stay.
             scale: A factor on the learning rate.
         """
-        worker_tasks = np.bincount([task.worker for task in tasks], minlength=len(self._started_at))
-        if tasks:
-            gradient = self._trainer.gradient(tasks[0].weights, worker_tasks)
-        else:
-            gradient = None
-        self._drawn = len(tasks)
+        gradient = self.mean_gradient(tasks, tasks[0].weights) if tasks else None
         self.step(gradient, len(tasks), scale)
+
+    def mean_gradient(self, tasks: Sequence[EndedTask], weights: Weights) -> Gradient:
+        """Compute the mean of the gradients of all tasks of an update, for ``step``.
+
+        At other weights the samples are the same.
+
+        Args:
+            tasks: The tasks, at least one.
+            weights: Where the gradients are taken.
+        """
+        self._drawn = len(tasks)
+        worker_tasks = np.bincount([task.worker for task in tasks], minlength=len(self._started_at))
+        return self._trainer.gradient(weights, worker_tasks)
 
     def gradient(self, task: EndedTask) -> Gradient:
         """Compute the gradient of a task, for ``step``.
@@ -292,9 +306,10 @@ class ParameterServer:
 class Method(ABC):
     """What a server does when a task ends; a worker that it does not start stays idle.
 
-    A subclass needs ``arrive`` and ``step_size``; its docstring says what it knows of the task
-    times of ``pool``. An object is used for one run. The ``budget`` B, the gradients that one
-    update needs, is in theory max(1, ceil(sigma^2 / eps)), for variance sigma^2 and accuracy eps.
+    A subclass needs ``arrive``, and ``step_size`` where theory gives one; its docstring says what
+    it knows of the task times of ``pool``. An object is used for one run. The ``budget`` B, the
+    gradients that one update needs, is in theory max(1, ceil(sigma^2 / eps)), for variance sigma^2
+    and accuracy eps.
     """
 
     source: ClassVar[str] = ""
@@ -315,10 +330,9 @@ class Method(ABC):
 
     @property
     def gradients(self) -> float:
-        """The expected number of gradients of an update, by default one."""
+        """The expected number of gradients along whose mean an update steps, by default one."""
         return 1.0
 
-    @abstractmethod
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
         """The learning rate that theory gives for SGD.
 
@@ -329,7 +343,13 @@ class Method(ABC):
             smoothness: The smoothness constant L of the loss.
             variance: The variance sigma^2 of a stochastic gradient.
             accuracy: The wanted mean squared gradient norm over all updates, eps.
+
+        Raises:
+            ValueError: If no step size of theory is known for the method, as by default.
         """
+        raise ValueError(
+            f"no step size of theory is known for {type(self).__name__}: give a learning rate",
+        )
 
     def begin(self, server: ParameterServer) -> None:
         """Start the first tasks, by default one on each worker that takes part."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from ata_gym.scenarios import PoolData, resolve
-from ata_gym.training.methods import asynchronous, heterogeneous, synchronous
+from ata_gym.training.methods import asynchronous, heterogeneous, oracle, synchronous
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord, WorkerClock
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
@@ -21,7 +21,9 @@ _SETTINGS = {field.name for field in fields(TrainingSettings)}
 METHODS: Mapping[str, type[Method]] = MappingProxyType(
     {
         "rennala": synchronous.Rennala,
+        "rennala-mvr": synchronous.RennalaMvr,
         "ringmaster": asynchronous.Ringmaster,
+        "ringmaster-lmo": oracle.RingmasterLmo,
         "ringmaster-stops": asynchronous.RingmasterStops,
         "asgd": asynchronous.Asgd,
         "delay-adaptive-asgd": asynchronous.DelayAdaptiveAsgd,
@@ -34,13 +36,14 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "mindflayer": synchronous.MindFlayer,
         "malenia": heterogeneous.Malenia,
         "ringleader": heterogeneous.Ringleader,
+        "rescaled-asgd": heterogeneous.RescaledAsgd,
     },
 )
 """The methods that ship with the package.
 
-Rescaled ASGD is not among them. Where the data differ by worker, fast workers weigh more in all of
-them but malenia and ringleader, and minibatch, r2sp and ssp, for which each worker computes as
-much; ``quadratic.HeterogeneousQuadratic`` has figures."""
+Where the data differ by worker, fast workers weigh more in all of them but malenia, ringleader and
+rescaled-asgd, and minibatch, r2sp and ssp, for which each worker computes as much;
+``quadratic.HeterogeneousQuadratic`` has figures."""
 
 
 def find_method(method: str | type[Method]) -> type[Method]:

@@ -132,8 +132,8 @@ class HeterogeneousQuadratic(Quadratic):
     Weights 1 / (n a_i) for an allocation a mend that only where every worker has a task. With d =
     10 on five-workers, seed 0, 2,000 x 8 gradients end at f - f* = 9e-4 by rennala, 6e-4 by asgd,
     9e-4 by ringmaster and 1.2e-3 by ata-icml. They end at 3e-7 by uta and by ata, which is uniform
-    in so few rounds, at 2e-8 by malenia, and at 3e-6, still falling, by ringleader. The step size
-    is 0.5, for the asynchronous methods 0.5 / 8.
+    in so few rounds, at 2e-8 by malenia, at 1e-7 by rescaled-asgd, and at 3e-6, still falling, by
+    ringleader. The step size is 0.5, for the asynchronous methods 0.5 / 8.
 
     Args:
         dimension: The number d of dimensions.

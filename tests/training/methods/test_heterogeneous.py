@@ -1,4 +1,4 @@
-"""Data that differ by worker: Malenia SGD, Ringleader ASGD, and where the others end."""
+"""Data that differ by worker: the methods in which workers weigh alike, and where others end."""
 
 import heapq
 from fractions import Fraction
@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from ata_gym.pools import deterministic
+from ata_gym.pools import deterministic, exponential, pareto, trace
 from ata_gym.simulation.keys import derive_keys, stream_keys
-from ata_gym.training import METHODS, Trainer
+from ata_gym.training import METHODS, MethodRun, Trainer
 from ata_gym.training.problems.quadratic import HeterogeneousQuadratic, Quadratic
 from tests.training.small_problem import run_method, weights
 
@@ -117,6 +117,103 @@ def test_ringleader_is_its_brute_force(times, seed):
     )
     np.testing.assert_allclose(run.runtime, ends)
     np.testing.assert_allclose(run.model.x.detach(), points[-1], rtol=1e-9, atol=1e-12)
+
+
+RECORDS = [[1.0, 2.0, 0.5, 4.0], [3.0, 1.0], [0.0, 0.0, 7.0]]
+
+
+@pytest.mark.parametrize("discount", [None, 1.0, 0.7, 0.0])
+@pytest.mark.parametrize("latency", [None, [0.5, 0.0, 2.0]])
+def test_rescaled_asgd_is_its_brute_force(discount, latency):
+    noisy = problem(noise=0.1)
+    key = stream_keys(3, stream=2)[0]
+    wait = latency or [0.0, 0.0, 0.0]
+    means = np.array([np.mean(row) for row in RECORDS]) + wait
+    times = [[] for _ in RECORDS]
+    running = [(row[0] + wait[i], i, X, row[0] + wait[i]) for i, row in enumerate(RECORDS)]
+    x = X
+    clocks = []
+    for k in range(40):
+        first = min(running, key=lambda task: task[:2])
+        running.remove(first)
+        clock, i, point, time = first
+        before = [own for own in times if own]
+        times[i] = [*times[i], time]
+
+        def mean(own):
+            return np.average(own, weights=(discount or 0.0) ** np.arange(len(own))[::-1])
+
+        if discount is None:
+            factor = means[i] / means.mean()
+        elif any(mean(own) for own in before):
+            factor = mean(times[i]) / np.mean([mean(own) for own in before])
+        else:
+            factor = 1.0
+        noise = noisy.draw(derive_keys(key, k, np.zeros(1, np.int64))).item()
+        x = x - 0.1 * factor * (A @ point - B + 0.3 * noisy.offsets(3)[i] + noise)
+        clocks.append(clock)
+        task = RECORDS[i][len(times[i]) % len(RECORDS[i])] + wait[i]
+        running.append((clock + task, i, x, task))
+    run = run_method(
+        "rescaled-asgd",
+        trace(RECORDS, latency=latency),
+        noisy,
+        updates=40,
+        budget=3,
+        seed=3,
+        lr=0.1,
+        discount=discount,
+    )
+    np.testing.assert_allclose(run.runtime, clocks)
+    np.testing.assert_allclose(run.model.x.detach(), x, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("power", [1, 0, -1])
+def test_only_steps_in_proportion_to_task_times_lead_to_the_minimum(power):
+    """Steps of tau^p end at the minimum of sum_i tau_i^(p - 1) f_i: that of f for p = 1 alone.
+
+    p = 0 is plain asynchronous SGD, p = -1 the power that the poster of Rescaled ASGD prints.
+    """
+    times = np.array([1.0, 3.0])
+
+    class Powers(METHODS["rescaled-asgd"]):
+        def factor(self, task):
+            return super().factor(task) ** power
+
+    shares = times ** (power - 1)
+    away = 4 * 5 * 6 / 6 * (0.3 * (shares / shares.sum()) @ problem().offsets(2)) ** 2
+    run = run_method(Powers, deterministic(times), problem(), updates=400, budget=1, lr=0.1)
+    assert run.loss[-1] == pytest.approx(away, rel=0.1, abs=1e-3)
+    assert (away > 0.1) == (power != 1)
+
+
+@pytest.mark.parametrize(("discount", "bound"), [(1.0, np.inf), (0.9, 0.05), (0.0, 0.05)])
+def test_what_a_change_of_speeds_does_to_the_minimum(discount, bound):
+    """Worker 0 becomes ten times as slow, and worker 1 ten times as fast.
+
+    A mean over all tasks lags behind; a discount follows.
+    """
+    pool = trace([[1.0] * 150 + [10.0] * 300, [10.0] * 15 + [1.0] * 3000])
+    loss = run_method(
+        "rescaled-asgd",
+        pool,
+        problem(),
+        updates=500,
+        budget=1,
+        lr=0.1,
+        discount=discount,
+    ).loss[-11:]
+    assert loss.mean() < bound
+    assert (loss.mean() > 0.3) == (discount == 1.0)
+
+
+def test_rescaled_asgd_says_what_it_cannot_know():
+    endless = exponential([1.0]) + pareto(0.9, 1.0)
+    with pytest.raises(ValueError, match="one of this pool is infinite: give discount, from 0 to"):
+        MethodRun("rescaled-asgd", endless, problem(), budget=1)
+    MethodRun("rescaled-asgd", endless, problem(), budget=1, discount=0.5)
+    with pytest.raises(ValueError, match="discount must be a number of at least 0 and at"):
+        MethodRun("rescaled-asgd", endless, problem(), budget=1, discount=1.5)
 
 
 @pytest.mark.parametrize("name", METHODS)

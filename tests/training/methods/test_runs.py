@@ -169,6 +169,8 @@ def test_on_cuda_the_clock_is_the_same_and_the_loss_follows(name):
     np.testing.assert_allclose(on_cuda.loss, on_cpu.loss, rtol=1e-9)
 
 
+NO_THEORY = {"rennala-mvr", "ringmaster-lmo"}
+"""Methods for which no step size of theory is known here."""
 ACCURACY = 0.3
 POOLS = {"random": exponential([1.0, 2.0, 4.0]), "fixed": deterministic([1.0, 1.7, 4.2])}
 MIXED = log_normal(0.0, 2.0, shift=1.0) + deterministic([5.0]) + gamma(4.0, 1.0) + pareto(1.1, 0.5)
@@ -184,7 +186,7 @@ def updates_needed(step_size, accuracy, gap):
 
 @pytest.mark.parametrize(
     ("name", "pool"),
-    [*((name, "random") for name in METHODS), ("rennala", "fixed")],
+    [*((name, "random") for name in METHODS if name not in NO_THEORY), ("rennala", "fixed")],
 )
 def test_with_its_theoretical_step_size_each_method_reaches_the_accuracy(name, pool):
     problem = Quadratic(6, noise=0.27)
