@@ -4,6 +4,7 @@ import numpy as np
 
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.card import Card, scenario_card
+from ata_gym.theory.lower_bound import regret_lower_bound
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
 from ata_policies.facts import joined_facts
 from ata_policies.presets import Preset
@@ -97,6 +98,7 @@ def full_scenario_card(scenario: Scenario) -> Card:
     facts = {
         "uniform phase": f"all scores 0 to about round: {'; '.join(phases)}",
         "ATA's guarantee": promise,
+        "proxy regret": regret_lower_bound(pool, scenario.budget).statement,
     }
     return card._replace(facts={**card.facts, **facts})
 
