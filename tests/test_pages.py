@@ -6,6 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import typer.main
@@ -14,7 +15,7 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import latencies, linear_regret, newest_methods, tables
+from docs import adaptive_k, latencies, linear_regret, newest_methods, tables
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
@@ -379,3 +380,45 @@ def test_the_table_of_latencies_compares_what_a_loop_is_told() -> None:
     least = latencies.oracle_runtime(pool, 0, 40)
     apart, alone = (latencies.runtime(pool, way, 0, 40) for way in ("apart", "tasks"))
     assert least < apart < alone
+
+
+def test_the_errors_of_the_growing_k_are_those_of_sgd() -> None:
+    schedule = adaptive_k.progress(adaptive_k.NUMBERS)
+    assert schedule.errors[-1] <= adaptive_k.ERRORS[-1] < schedule.errors[-2]
+    assert (np.diff(schedule.numbers) >= 0).all()
+    assert {*schedule.numbers.tolist()} == {*adaptive_k.NUMBERS}
+    rng = np.random.default_rng(0)
+    h = adaptive_k.CURVATURES
+    x = np.full((4000, h.size), adaptive_k.START**0.5)
+    for i, k in enumerate(schedule.numbers):
+        x -= adaptive_k.STEP * (h * x + rng.standard_normal(x.shape) / k**0.5)
+        if i % 40 == 0:
+            assert (x**2 @ h / 2).mean() == pytest.approx(schedule.errors[i], rel=0.05)
+    with pytest.raises(ValueError, match=r"no number of rounds gets to an error of 0\.02"):
+        adaptive_k.progress((1, 2))
+
+
+def test_what_was_learned_with_one_k_counts_for_the_next() -> None:
+    numbers = np.array([1] * 40 + [8] * 20)
+    (rival, rival_busy), (bounds, busy) = (
+        adaptive_k.costs(name, numbers, 3) for name in (f"{adaptive_k.RIVAL}kl-lcb", "kl-lcb")
+    )
+    # A single task goes to the worker of the lowest bound, once all were tried in some order.
+    tried = slice(adaptive_k.N - 1, 40)
+    assert rival[:, tried] == pytest.approx(bounds[:, tried])
+    assert (rival[:, -1] != bounds[:, -1]).any()
+    assert (rival <= rival_busy + 1e-9).all()
+    assert (bounds <= busy + 1e-9).all()
+    envs = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=3, scenario="five-workers", budget=2)
+    larger = gym.make_vec(
+        "ata_gym/TaskAllocation-v0", num_envs=3, scenario="five-workers", budget=4
+    )
+    policy, next_policy = (ata_policies.make("kl-lcb", each) for each in (envs, larger))
+    action, state = policy.predict(envs.reset(seed=0)[0])
+    observation = adaptive_k.with_room(envs.step(action)[0], 4)
+    _, state = next_policy.predict(observation, state)
+    assert (state.belief.counts == action).all()
+    chosen = adaptive_k.lowest_bounds(next_policy, state, 3)
+    assert (chosen.sum(axis=1) == 3).all()
+    assert chosen.max() == 1
+    assert not (chosen[action > 0]).any(), "workers never tried have the lowest bounds"

@@ -10,6 +10,7 @@ from scipy.special import betaincc, ndtr
 
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.theory.allocation.proxy_loss import allocate_scores, proxy_loss, proxy_optimal
+from ata_gym.theory.lower_bound import SAME_LOSS, RegretLowerBound, regret_lower_bound
 from ata_gym.typing import Floats
 from ata_gym.utils.validation import non_negative, whole_number
 
@@ -38,7 +39,6 @@ _FIXED_POINT_STEPS = 64  # steps to a fixed point, each of which at least halves
 _PLAYED_ROUNDS = 1000  # a phase of up to so many rounds is played, in at most ten times as many
 _MOST_TASKS = 1e290  # needed by a worker; so that no number of rounds overflows
 _NORMAL_VARIANCE = 1e4  # variance from which a binomial number counts as normal
-_SAME_LOSS = 1e-12  # losses that differ by so small a part are the same
 
 
 def checked_version(version: str) -> Version:
@@ -218,6 +218,16 @@ class Guarantee:
     """The factors c_i of the confidence bounds, shape (n,), see ``uniform_phase``."""
     budget: int
     """The results B that a round needs."""
+    pool: Pool
+    """The workers."""
+
+    @property
+    def lower_bound(self) -> RegretLowerBound:
+        """What the proxy regret of every policy is at least, as the number of rounds grows.
+
+        It is computed at each call: a linear program.
+        """
+        return regret_lower_bound(self.pool, self.budget)
 
     @property
     def statement(self) -> str:
@@ -362,7 +372,7 @@ def guarantee(
     else:
         width_constant = non_negative("constant", constant)
     widths = scale * width_constant * unit
-    if (widths < _BERNSTEIN * deviation_norm * (1 - _SAME_LOSS)).any():
+    if (widths < _BERNSTEIN * deviation_norm * (1 - SAME_LOSS)).any():
         if empirical:
             name = "eta"
         else:
@@ -380,7 +390,7 @@ def guarantee(
     loss = float(proxy_loss(proxy_optimal(pool, budget), means))
     largest_regret = budget * float(means.max()) - loss
     # The least number of tasks that makes a worker's loss larger than the least loss.
-    tasks = np.floor(loss / means * (1 + _SAME_LOSS)) + 1
+    tasks = np.floor(loss / means * (1 + SAME_LOSS)) + 1
     gaps = np.where(tasks <= budget, tasks * means - loss, np.inf)
     phase = uniform_phase(means, budget, widths)
     return Guarantee(
@@ -397,4 +407,5 @@ def guarantee(
         means,
         widths,
         budget,
+        pool,
     )

@@ -4,6 +4,7 @@ import numpy as np
 
 from ata_gym.scenarios import Scenario
 from ata_gym.scenarios.card import Card, scenario_card
+from ata_gym.theory.lower_bound import regret_lower_bound
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
 from ata_policies.facts import joined_facts
 from ata_policies.presets import Preset
@@ -24,16 +25,21 @@ def policy_card(name: str) -> Card:
         >>> card = policy_card("thompson-beta")
         >>> card.facts["plays"], card.facts["made of"]
         ('allocation', 'estimate thompson-gamma, memory everything, rule beta')
+        >>> policy_card("thompson:memory=window").facts["for workers that change"]
+        'yes'
     """
     name = full_name(name)
     policy = load(name)
     hyperparameters = parse(name)[1]
     plays = short_name(policy.env_id)
     parts = policy.parts_for(**hyperparameters)
+    described = parts
+    preset: dict[str, object] = {}
     if isinstance(policy, Preset):
         preset = dict(policy.hyperparameters)
-    else:
-        preset = {}
+        # A part of another name than the preset's says other things of itself.
+        if not hyperparameters.keys() & {"estimate", "memory", "rule"}:
+            described = policy.parts
     env_text = plays
     if default_name(policy.env_id) == name:
         env_text += ", where it is the default"
@@ -41,12 +47,12 @@ def policy_card(name: str) -> Card:
         "plays": env_text,
         "made of": ", ".join(f"{key} {value}" for key, value in (preset | hyperparameters).items()),
         "must know beforehand": joined_facts(parts, "knows"),
-        "assumes": policy.assumes,
-        "constants": policy.constants,
+        "assumes": joined_facts(described, "assumes"),
+        "constants": joined_facts(described, "constants"),
         "unit of time": joined_facts(parts, "time_unit"),
         "looks at the price": "yes" if policy.priced else "no",
-        "for workers that change": "yes" if policy.nonstationary else "no",
-        "source": policy.source,
+        "for workers that change": "yes" if any(part.nonstationary for part in described) else "no",
+        "source": joined_facts(described, "source"),
     }
     summary = policy.summary()
     text = policy.documentation().removeprefix(summary).strip()
@@ -97,6 +103,7 @@ def full_scenario_card(scenario: Scenario) -> Card:
     facts = {
         "uniform phase": f"all scores 0 to about round: {'; '.join(phases)}",
         "ATA's guarantee": promise,
+        "proxy regret": regret_lower_bound(pool, scenario.budget).statement,
     }
     return card._replace(facts={**card.facts, **facts})
 

@@ -136,6 +136,10 @@ def test_reproduce_tells_whether_the_regret_grows_as_the_logarithm(run, monkeypa
         "alpha = 40 lies below the psi1 norm of 10 of 20 workers (up to 80); eta = 1 lies below"
         in result.stdout
     )
+    assert (
+        "Lower bound: R_K >= 50.82 ln K as K grows, for every policy that learns" in result.stdout
+    )
+    assert "c ln K is 290 after the last round" in result.stdout
     for name in ("slopes.md", "slopes.csv", "plots/regret.png", "plots/regret.svg"):
         assert Path("out", name).stat().st_size > 0
 

@@ -8,7 +8,9 @@ import ata_gym
 import ata_policies
 from ata_gym.cli import console
 from ata_gym.scenarios.recorded import RECORDINGS
+from ata_policies.allocation.composition import MEMORIES, ComposedPolicy
 from ata_policies.card import full_scenario_card, policy_card
+from ata_policies.presets import PRESETS
 from ata_policies.registry import DEFAULTS, RECOMMENDED, ids_by_name
 
 MINE = """
@@ -55,6 +57,19 @@ def test_a_list_has_each_whole_and_fits_80_columns_or_a_wide_terminal(
     wide = run(command).stdout.splitlines()
     assert max(map(len, wide)) <= 200
     assert len(wide) < len(lines)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("name", [n for n, p in PRESETS.items() if p.build is ComposedPolicy])
+def test_the_card_of_a_composition_is_that_of_its_parts(name, memory):
+    """Sliding-window and discounted Thompson sampling and CUCB, among others, are names."""
+    facts = policy_card(f"{name}:memory={memory}").facts
+    part = MEMORIES[memory]
+    others = [each for each in PRESETS[name].parts if each not in MEMORIES.values()]
+    assert facts["for workers that change"] == ("yes" if part.nonstationary else "no")
+    for fact in ("source", "constants"):
+        telling = {getattr(each, fact) for each in (part, *others)} - {"", "none"}
+        assert all(each in facts[fact] for each in telling)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,8 @@ class Window(Memory[WindowMoments]):
     blocks: int = 6
 
     nonstationary = True
+    source = "Garivier and Moulines, ALT 2011"
+    constants = "a window of 300 tasks in 6 blocks (ours)"
 
     def __post_init__(self) -> None:
         whole_number("window", self.window)
@@ -247,6 +249,8 @@ class Discount(Memory[DiscountedMoments]):
     discount: float = 0.999
 
     nonstationary = True
+    source = "Garivier and Moulines, ALT 2011"
+    constants = "a discount of 0.999 (ours)"
 
     def __post_init__(self) -> None:
         if real("discount", self.discount) >= 1.0:

@@ -1,4 +1,7 @@
-"""The proxy regret R, which grows as ln K under ATA, and whether dR / d ln K is constant."""
+"""The proxy regret R, which grows as ln K under ATA, and whether dR / d ln K is constant.
+
+Beside it are what the theory promises of ATA, and what no policy that learns can do better.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ from ata_gym.bench.store.note import read_note, sizes
 from ata_gym.bench.studies.benchmark import Benchmark
 from ata_gym.bench.studies.paper.norms import beside_norms
 from ata_gym.theory.guarantees import Guarantee
+from ata_gym.theory.lower_bound import RegretLowerBound, regret_lower_bound
 from ata_gym.typing import Floats, Ints
 from ata_policies.allocation.estimates.ata import ConfidenceBound
 from ata_policies.setting import Setting
@@ -138,6 +142,24 @@ class _RegretContent:
         policies = self.benchmark.records["policy"].unique(maintain_order=True).to_list()
         return regret_bounds(self.experiment, policies)
 
+    @cached_property
+    def lower_bound(self) -> RegretLowerBound:
+        """The lower bound for policies that learn."""
+        scenario = self.experiment.scenario
+        return regret_lower_bound(scenario.pool, scenario.budget)
+
+    @cached_property
+    def above_lower_bound(self) -> dict[str, float]:
+        """The mean regret after the last round over c ln K, by policy; empty without a bound."""
+        least = float(self.lower_bound.regret(self.experiment.rounds))
+        if not least:
+            return {}
+        policies = self.benchmark.records["policy"].unique(maintain_order=True).to_list()
+        return {
+            policy: float(values(self.benchmark.records, policy, "regret")[:, -1].mean()) / least
+            for policy in policies
+        }
+
     def report(self) -> Report:
         tables = [self._table()]
         return self.benchmark._replace(
@@ -151,7 +173,7 @@ class _RegretContent:
         )
 
     def draw(self) -> style.Picture:
-        return draw(self.benchmark.records, self.slopes, self.bounds)
+        return draw(self.benchmark.records, self.slopes, self.bounds, self.lower_bound)
 
     def page(self) -> Page:
         """Make the page: the page of the benchmark, with the slopes before the rest."""
@@ -166,7 +188,7 @@ class _RegretContent:
         return f"{self.experiment.scenario.name}, {self.experiment.sizes.length}"
 
     def _table(self) -> Table:
-        return table(self.slopes, self._about())
+        return table(self.slopes, self._about(), self.above_lower_bound)
 
     def _sentences(self) -> list[str]:
         """What the run cannot show, the published constants, and the bounds of the theory."""
@@ -183,7 +205,19 @@ class _RegretContent:
                 f" {limit / measured:,.0f} times the measured {measured:.3g}; the worst"
                 f" allocation in every round has {bound.largest_regret * rounds:.3g}.",
             )
+        sentences.append(self._lower_bound_sentence())
         return sentences
+
+    def _lower_bound_sentence(self) -> str:
+        """What the lower bound says of the policies, and what it does not."""
+        statement = f"Lower bound: {self.lower_bound.statement}"
+        if self.lower_bound.reason:
+            return f"{statement}."
+        least = float(self.lower_bound.regret(self.experiment.rounds))
+        return (
+            f"{statement}; c ln K is {least:.3g} after the last round. It bounds the limit, not the"
+            " regret after so many rounds, nor runtime or cost, nor policies that know the means."
+        )
 
 
 def regret_bounds(experiment: Experiment, policies: Sequence[str]) -> dict[str, Guarantee]:
@@ -201,14 +235,19 @@ def regret_bounds(experiment: Experiment, policies: Sequence[str]) -> dict[str, 
     }
 
 
-def table(slopes: pl.DataFrame, about: str) -> Table:
-    """The slopes and the check, one row for each policy."""
+def table(
+    slopes: pl.DataFrame,
+    about: str,
+    above_lower_bound: Mapping[str, float],
+) -> Table:
+    """The slopes, the check, and the last regret over the lower bound; one row for each policy."""
     parts = slopes.filter(pl.col("policy") == slopes["policy"][0]).to_dicts()
     spans = [f"K = {_rounds(row['from'])}\nto {_rounds(row['to'])}" for row in parts]
     columns = {
         "policy": LEFT,
         **right((*spans, "largest\ndeviation")),
         f"constant\nwithin {TOLERANCE:.0%}": LEFT,
+        "last R over\nthe lower bound": LEFT,
     }
     verdicts = constant(slopes)
     rows = []
@@ -223,8 +262,23 @@ def table(slopes: pl.DataFrame, about: str) -> Table:
             is_constant = "yes"
         else:
             is_constant = "no"
-        rows.append((str(policy), *fitted, deviation, is_constant))
+        above = _above_in_words(above_lower_bound.get(str(policy)))
+        rows.append((str(policy), *fitted, deviation, is_constant, above))
     return Table(f"slope dR / d ln K of the proxy regret\n({about})", columns, rows)
+
+
+def _above_in_words(ratio: float | None) -> str:
+    """A regret over its asymptotic lower bound, in a cell of the table.
+
+    Example:
+        >>> _above_in_words(3.9), _above_in_words(0.5), _above_in_words(None)
+        ('3.9', '0.50: asymptotic, not reached', 'none known')
+    """
+    if ratio is None:
+        return "none known"
+    if ratio < 1:
+        return f"{ratio:.2f}: asymptotic, not reached"
+    return f"{ratio:,.1f}"
 
 
 def remark(rounds: int, seeds: int) -> str:
@@ -252,8 +306,9 @@ def draw(
     records: pl.DataFrame,
     slopes: pl.DataFrame,
     bounds: Mapping[str, Guarantee],
+    lower_bound: RegretLowerBound,
 ) -> style.Picture:
-    """Draw each policy's regret and fitted line, its slopes, and its bound, one below the other.
+    """Draw each policy's regret and fitted line, its slopes, and its bounds, one below the other.
 
     The slope at round K is fitted over the half decade before K.
     """
@@ -290,14 +345,24 @@ def draw(
                     bounds[policy].regret(rounds),
                     color="black",
                     linewidth=1.0,
-                    label="bound",
+                    label="upper bound",
+                )
+            if lower_bound.constant:
+                later = rounds[rounds > 1]
+                bound_axes.plot(
+                    later,
+                    lower_bound.regret(later),
+                    color="black",
+                    linewidth=1.0,
+                    linestyle=(0, (1, 1)),
+                    label="lower bound",
                 )
             bound_axes.set(xlabel="round K", yscale="log")
             bound_axes.legend()
             style.plain_numbers(regret_axes, slope_axes, bound_axes)
         grid[0, 0].set_ylabel("proxy regret R")
         grid[1, 0].set_ylabel("dR / d ln K")
-        grid[2, 0].set_ylabel("R, and its bound")
+        grid[2, 0].set_ylabel("R, and its bounds")
     return picture
 
 
