@@ -19,6 +19,7 @@ from ata_gym.bench.studies.leaderboard import front as fronts
 from ata_gym.bench.studies.paper import regret as regret_figure
 from ata_gym.pools import read_trace
 from ata_gym.scenarios import Scenario
+from ata_gym.theory import RegretLowerBound
 
 
 def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
@@ -168,14 +169,18 @@ def test_table_and_picture(tmp_path):
         {"ata-icml": [3 * np.log(ROUNDS), 4 * np.log(ROUNDS)], "ata": [ROUNDS**0.5, ROUNDS**0.5]},
     )
     found = regret_figure.slopes(played)
-    text = markdown([regret_figure.table(found, "100,000 rounds")])
+    text = markdown([regret_figure.table(found, "100,000 rounds", {"ata": 0.5})])
     assert "K = 3.2k to 100k" in text
+    assert re.search(r"^\| ata .*\| 0.50: asymptotic, not reached *\|", text, re.MULTILINE)
+    assert re.search(r"^\| ata-icml .*\| none known *\|", text, re.MULTILINE)
     for policy, constant in (("ata-icml", "yes"), ("ata", "no")):
         assert re.search(rf"^\| {policy} .*\b{constant}\b", text, re.MULTILINE)
     short = played.filter(pl.col("round") <= 2)  # too few rounds for half decades prove nothing
     unknown = regret_figure.slopes(short)
     assert regret_figure.constant(unknown) == {"ata-icml": False, "ata": False}
-    assert len(style.save(regret_figure.draw(short, unknown, {}), tmp_path / "regret")) == 2
+    for bound in (RegretLowerBound(0.0, "it is a test"), RegretLowerBound(50.0, "")):
+        picture = regret_figure.draw(short, unknown, {}, bound)
+        assert len(style.save(picture, tmp_path / "regret")) == 2
 
 
 @pytest.mark.parametrize("number", [3, 20, 48])
