@@ -2,8 +2,8 @@
 
 The workers have quadratics whose minima differ (``HeterogeneousQuadratic(4, 0.01, 0.3)``) and
 exponential times of means 1 and r. Each method has 1,000 gradients and the step size 0.05; of its
-loss f - f* the last half is averaged. Shown are the mean over the seeds and its 95 % interval
-(Student's t).
+loss f - f* the last half is averaged. Shown are the mean over the seeds, its 95 % interval
+(Student's t), and in brackets the worst seed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import argparse
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
+from ata_gym.bench.report.statistics import Estimate
+from ata_gym.bench.report.summary_tables import show
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.pools import exponential
 from ata_gym.training import MethodRun
@@ -48,8 +49,8 @@ def end(case: str, ratio: float, seed: int, gradients: int = GRADIENTS) -> float
 
 
 def _cell(values: Floats) -> str:
-    half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return f"{values.mean():.2g} ± {half:.1g}"
+    estimate = Estimate.from_sample(values)
+    return f"{show(estimate.mean, estimate.high)} ({values.max():.2g})"
 
 
 def main() -> None:
