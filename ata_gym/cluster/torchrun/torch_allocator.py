@@ -300,14 +300,14 @@ class TorchAllocator:
                 self._buffers,
             )
         results: list[RoundResult | None] = []
-        first = self._plans.since_change == 0
-        checked = self._plans.checked(self.rounds)
+        is_first = self._plans.since_change == 0
+        in_round = self._gradients.in_round(
+            self.rounds + 1, is_checked=self._plans.checked(self.rounds), is_first=is_first
+        )
         with ExitStack() as stack:
             # All ranks begin the first round, or none does.
-            with self._replica.any_error() if first else nullcontext():
-                gradients = stack.enter_context(
-                    self._gradients.in_round(self.rounds + 1, is_checked=checked, is_first=first)
-                )
+            with self._replica.any_error() if is_first else nullcontext():
+                gradients = stack.enter_context(in_round)
 
             def reduce() -> None:
                 results.append(self._reduce(share, shares, gradients))
@@ -479,7 +479,7 @@ class TorchAllocator:
             # Otherwise nothing is compared, and no rank has an error.
             compares = complete or others_changed
             with self._replica.any_error() if compares else nullcontext():
-                gradients.settle_buffers(number, share.tasks, others_changed=others_changed)
+                gradients.settle_buffers(share.tasks, others_changed=others_changed)
         if self._ranks.failed:
             gradients.drop()
             return None

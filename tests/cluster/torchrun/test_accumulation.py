@@ -96,6 +96,15 @@ def gradients(model):
     return flat(p.grad for p in model.parameters() if p.grad is not None)
 
 
+def end_step(engine, model, optimizer, **options):
+    """Step, and return the gradients that the step had."""
+    engine.end(model)
+    had = gradients(model)
+    optimizer.step()
+    optimizer.zero_grad(**options)
+    return had
+
+
 def frozen_between(engine):
     """A layer is frozen in the second of three rounds, and one is frozen in the last one."""
     model = layers("first", "second", "third")
@@ -108,10 +117,7 @@ def frozen_between(engine):
             model, number, lambda x: model["third"](model["second"](model["first"](x)).tanh())
         )
         if number % 3 == 2:
-            engine.end(model)
-            steps.append(gradients(model))
-            optimizer.step()
-            optimizer.zero_grad()
+            steps.append(end_step(engine, model, optimizer))
     return steps
 
 
@@ -124,10 +130,7 @@ def reached_early(engine):
         early = model["early"] if number % 3 == 0 else nn.Identity()
         engine.play(model, number, lambda x, early=early: early(model["first"](x)))
         if number % 3 == 2:
-            engine.end(model)
-            steps.append(gradients(model))
-            optimizer.step()
-            optimizer.zero_grad()
+            steps.append(end_step(engine, model, optimizer))
     return steps
 
 
@@ -198,10 +201,7 @@ def clipped_and_failed(engine):
         engine.play(model, number, model["first"])
         engine.clip(model, 1.0)
         if number % 3 == 2:
-            engine.end(model)
-            steps.append(gradients(model))
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
+            steps.append(end_step(engine, model, optimizer, set_to_none=False))
     return steps
 
 

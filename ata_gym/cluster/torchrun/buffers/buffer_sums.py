@@ -74,26 +74,27 @@ class BufferSums:
         self._layout = Layout({})
         self._next_layout = self._layout
         self._snapshot = BufferSnapshot({}, None, ())
+        self._current: dict[str, Tensor | None] = {}
         self._changed: set[str] = set()
         # The modules of the model that had no round yet, with their paths in it.
         self._new: dict[nn.Module, str] = {}
 
-    def begin(self, paths: Mapping[nn.Module, str], *, complete: bool, ranks_changed: bool) -> None:
+    def begin(self, paths: Mapping[nn.Module, str], *, is_checked: bool, is_first: bool) -> None:
         """Begin a round: keep copies of all buffers.
 
         Args:
             paths: The modules of the model of the round, with their paths in it.
-            complete: Whether it has a check.
-            ranks_changed: Whether these ranks have had no round together yet.
+            is_checked: Whether the ranks compare all that they know in it.
+            is_first: Whether it is the first round of these ranks.
         """
-        if ranks_changed:
+        if is_first:
             # Ranks that come have not seen the rounds of those that stay.
             self._layout = Layout({})
             self._registry = _Registry()
         if not self._ranks.elastic:
             registries = _REGISTRIES.setdefault(dist.group.WORLD, {})
             self._registry = registries.setdefault(self._ranks.names, _Registry())
-        self._complete = complete
+        self._is_checked = is_checked
         self._changed = set()
         self._next_layout = self._layout
         known = dict(self._registry.names)
@@ -103,7 +104,7 @@ class BufferSums:
         self._snapshot = BufferSnapshot(
             {name: module for module, name in names.items()},
             self._snapshot,
-            None if complete else self._layout.values.keys(),
+            None if is_checked else self._layout.values.keys(),
         )
 
     def restore(self) -> None:
@@ -122,6 +123,7 @@ class BufferSums:
         else:
             self.restore()
         self._new = {}
+        self._current = {}
         self._snapshot.release()
 
     def find_changes(self) -> bool:
@@ -130,14 +132,14 @@ class BufferSums:
         Returns:
             Whether that is more than is sent with the gradient.
         """
-        self._changed = self._snapshot.changed()
+        self._current = self._snapshot.current()
+        self._changed = self._snapshot.changed(self._current)
         if self._changed - self._layout.values.keys():
             return True
-        current = self._snapshot.current()
         return any(
-            kind_of(current.get(name)) != value.kind
+            kind_of(self._current.get(name)) != value.kind
             for name, value in self._layout.values.items()
-            if name in current or name in self._changed
+            if name in self._current or name in self._changed
         )
 
     @property
@@ -167,7 +169,7 @@ class BufferSums:
             tasks: The number of its tasks; 0 if they do not count.
             leads: Whether it is the first rank with tasks.
         """
-        tensors = self._snapshot.current() if tasks else {}
+        tensors = self._current if tasks else {}
         return self._layout.packed(forms, tensors, tasks, self._changed if leads else ())
 
     @torch.no_grad()
@@ -201,7 +203,7 @@ class BufferSums:
             not value.averaged and name in changed - sent
             for name, value in self._layout.values.items()
         )
-        if self._complete or others_changed or lacking:
+        if self._is_checked or others_changed or lacking:
             values = self._exchanged(number, tasks)
         else:
             unpacked = self._layout.unpacked(sums, self._budget)
@@ -220,13 +222,17 @@ class BufferSums:
             Their values; none where a sum fails.
         """
         table = Table.from_snapshot(
-            tasks, self._snapshot, self._changed, self._own if self._complete else ()
+            tasks,
+            self._snapshot,
+            self._current,
+            self._changed,
+            self._own if self._is_checked else (),
         )
         texts = self._ranks.exchanged(table.text())
         if self._ranks.failed:
             return {}
         tables = [Table.from_text(text) for text in texts]
-        if self._complete:
+        if self._is_checked:
             # New modules may have run in rounds that did not look after them.
             new = self._new.values() if self._registry.has_rounds else ()
             names = {self._registry.name(path) for path in new}
@@ -235,14 +241,14 @@ class BufferSums:
         own = [name for name, decision in decisions.items() if decision.rank == self._ranks.rank]
         values = {name: decision.value for name, decision in decisions.items()}
         layout = Layout(values)
-        tensors = self._snapshot.current() if tasks else {}
+        tensors = self._current if tasks else {}
         forms = layout.forms(torch.float32, self._ranks.device)
         sums = layout.packed(forms, tensors, tasks, own)
         for summed in sums:
             self._ranks.all_reduce(summed).wait()
         if self._ranks.failed:
             return {}
-        if not self._complete:
+        if not self._is_checked:
             # What did not change in this round may change again in the next one.
             values |= {
                 name: value

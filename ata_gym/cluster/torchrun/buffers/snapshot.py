@@ -104,9 +104,12 @@ class BufferSnapshot:
         return self.before[name].persistent
 
     @torch.no_grad()
-    def changed(self) -> set[str]:
-        """The names of the buffers that are new, are gone, or have other values than before."""
-        current = self.current()
+    def changed(self, current: Mapping[str, Tensor | None]) -> set[str]:
+        """The names of the buffers that are new, are gone, or have other values than before.
+
+        Args:
+            current: The buffers that the modules have by now, by name.
+        """
         names: set[str] = set()
         compared: list[tuple[str, Tensor, Tensor]] = []
         for name in self.before.keys() | current.keys():
@@ -130,7 +133,7 @@ class BufferSnapshot:
     @torch.no_grad()
     def restore(self) -> None:
         """Give the modules the buffers of before, with their values of before."""
-        for name in self.changed():
+        for name in self.changed(self.current()):
             path, key = _split(name)
             module = self._modules[path]
             before = self.before.get(name)

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import torch
@@ -61,6 +61,7 @@ class Table(NamedTuple):
         cls,
         tasks: int,
         snapshot: BufferSnapshot,
+        current: Mapping[str, Tensor | None],
         changed: Collection[str],
         checked: Collection[str],
     ) -> Self:
@@ -68,11 +69,11 @@ class Table(NamedTuple):
 
         Args:
             tasks: The number of its tasks.
-            snapshot: Its buffers.
+            snapshot: Its buffers as the round began.
+            current: Its buffers by now, by name.
             changed: The names of those that its tasks have changed.
             checked: The names of the modules whose buffers are compared.
         """
-        current = snapshot.current()
         entries: dict[str, Entry] = {}
         for name in current.keys() | changed:
             tensor = current.get(name)

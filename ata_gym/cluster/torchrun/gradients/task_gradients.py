@@ -130,7 +130,7 @@ class TaskGradients:
                     f"{feature} is not respected inside a round, in which gradients are summed"
                     f" once, as they are: {cure}",
                 )
-        self.buffers.begin(paths, complete=self._is_checked, ranks_changed=self._is_first)
+        self.buffers.begin(paths, is_checked=self._is_checked, is_first=self._is_first)
         self.parameters = list(self.model.parameters())
         trained = [parameter for parameter in self.parameters if parameter.requires_grad]
         self._old_gradients = list(map(self._gradient_rounds.old_gradient, trained))
@@ -365,11 +365,10 @@ class TaskGradients:
         self._buckets.sum([*buffers, *rows, torch.cat([flag_tensor, message])], settle=settle)
         return self._buckets.sums[-1][len(flags) :]
 
-    def settle_buffers(self, number: int, tasks: int, *, others_changed: bool) -> None:
+    def settle_buffers(self, tasks: int, *, others_changed: bool) -> None:
         """Give all ranks the same buffers.
 
         Args:
-            number: The number of the round.
             tasks: The number of this rank's tasks.
             others_changed: Whether a rank has changed buffers that were not sent with the gradient.
 
@@ -380,7 +379,7 @@ class TaskGradients:
         begin = len(self._buckets.parameters)
         flags = self._buckets.sums[-1][begin : begin + self.buffers.number_of_flags].tolist()
         sums = self._buckets.sums[: len(self._buffer_forms)]
-        self.buffers.settle(number, tasks, flags, sums, others_changed=others_changed)
+        self.buffers.settle(self._round, tasks, flags, sums, others_changed=others_changed)
 
     def _rows(self, place: int) -> Tensor:
         """Which rows a gradient has on this rank if it is sparse.
