@@ -6,6 +6,7 @@ from typing import Any
 
 from ata_gym.typing import Worker
 from ata_gym.utils.validation import first_of
+from ata_policies.propensities import Propensities
 
 _MOST_NAMED = 16
 """The most workers in a sentence."""
@@ -53,6 +54,10 @@ class RoundRecord:
     It is empty where it is not measured. It is a part of the time that a worker was busy."""
     weight: float = 0.0
     """The sum of the weights of the losses, such as tokens; 0 where they have no weights."""
+    propensities: Propensities | None = None
+    """How likely the allocation was, as ``Allocator.propensities`` says; None if it is not known.
+
+    A ``TraceRecorder`` writes them."""
 
     @property
     def busy(self) -> dict[Worker, float]:

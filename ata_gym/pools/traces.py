@@ -158,6 +158,10 @@ def read_columns(path: Path, columns: dict[str, str]) -> polars.DataFrame:
                 )
             if f"{column}_duplicated_0" in present:
                 raise ValueError(f"two columns are called {column!r}")
+        if "propensity" in present:
+            # of a ``TraceRecorder``: a worker that was given no task has a row without a time
+            empty = pl.col(columns["duration"]).cast(pl.String).fill_null("") == ""
+            rows = rows.filter(~empty)
         frame: polars.DataFrame = rows.select(
             pl.col(column).alias(role) for role, column in columns.items()
         ).collect()

@@ -10,6 +10,7 @@ from ata_policies.checking.check import PolicyError, check_policy
 from ata_policies.explanation import Explanation
 from ata_policies.policy import AllocationPolicy, DispatchPolicy, Policy, State
 from ata_policies.presets import Preset
+from ata_policies.propensities import Propensities
 from ata_policies.registry import default_name, explain_default, load, make, make_for, names
 from ata_policies.setting import Setting
 from ata_policies.steps import Step, play
@@ -27,6 +28,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "Preset",
+    "Propensities",
     "Setting",
     "State",
     "Step",

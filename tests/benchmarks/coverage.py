@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ata_gym.bench.report.statistics import estimate
-from ata_gym.bench.studies.what_if.page import log_parts
+from ata_gym.bench.studies.what_if.savings import log_parts
 from ata_gym.typing import Floats
 
 LENGTHS = (10, 14, 30, 100, 400)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ata_gym.bench.logs.checks import doubt_of, usual_steps
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import whole_number
 
 
@@ -32,7 +32,8 @@ class Log:
     """(steps, workers): the time of a worker's share of a step, before it waited for others; in
     seconds if ``unit`` says so, else in the unit of the file."""
     tasks: Floats
-    """(steps, workers): the tasks of that share; 1 where the file does not say."""
+    """(steps, workers): the tasks of that share; 1 where the file does not say, 0 where a policy
+    gave the worker none."""
     remarks: Sequence[str] = ()
     """What a reader should know of how the times were read."""
     rest: Floats | None = None
@@ -47,6 +48,41 @@ class Log:
     begins, such as a start-up, whatever the size of the share; None where the log does not say."""
     doubt: str = ""
     """Why the log may not answer, as a sentence; empty if it does."""
+    propensity: Floats | None = None
+    """(steps, workers): the probability with which the policy that wrote the log gave the worker a
+    task in the step, above 0 where it did; None where the log does not say."""
+    allocation_propensity: Floats | None = None
+    """(steps,): the same of the whole allocation of the step, above 0."""
+    before: Floats | None = None
+    """(workers,): the mean time of a task of each worker before the first step, in its last step
+    then; NaN for a worker that had none, and None where nothing is known."""
+
+    def __post_init__(self) -> None:
+        """Check the propensities.
+
+        Raises:
+            ValueError: If they are no probabilities of these steps and workers.
+        """
+        for name, shape, positive in (
+            ("propensity", self.tasks.shape, self.tasks > 0),
+            ("allocation_propensity", self.tasks.shape[:1], np.True_),
+        ):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if np.shape(values) != shape:
+                raise ValueError(
+                    f"{self.name}: {name} must have the shape {shape}, not {np.shape(values)}"
+                )
+            wrong = ~((values >= 0.0) & (values <= 1.0)) | (positive & (values == 0.0))
+            if wrong.any():
+                step, *worker = np.argwhere(wrong)[0].tolist()
+                owner = f" of worker {self.workers[worker[0]]}" if worker else ""
+                raise ValueError(
+                    f"{self.name}: the {name}{owner} in step {self.step_names[step]} must be a"
+                    " probability, above 0 for what has happened, not"
+                    f" {values[(step, *worker)]:g}"
+                )
 
     @property
     def step_names(self) -> list[str]:
@@ -68,35 +104,68 @@ class Log:
             return self.seconds
         return self.seconds - self.latency
 
+    @property
+    def present(self) -> Mask:
+        """(steps, workers): which workers have tasks in a step."""
+        return np.asarray(self.tasks > 0)
+
+    @property
+    def task_times(self) -> Floats:
+        """(steps, workers): the mean time of a task of a worker's share, without the latency.
+
+        Where a worker has no task in a step, it is that of its last step before; NaN where there is
+        none.
+        """
+        return self._last_times[1:]
+
+    @property
+    def earlier_task_times(self) -> Floats:
+        """(steps, workers): ``task_times`` of the step before, so that none is of the step."""
+        return self._last_times[:-1]
+
+    @property
+    def _last_times(self) -> Floats:
+        """(1 + steps, workers): the last known task times, before the first step and after each."""
+        with np.errstate(invalid="ignore"):
+            times = self.work / self.tasks
+        before = np.full(len(self.workers), np.nan) if self.before is None else self.before
+        times = np.vstack([before, times])
+        rows = np.arange(len(times))[:, None]
+        known = np.vstack([np.zeros((1, len(self.workers)), np.bool_), self.present])
+        last = np.maximum.accumulate(np.where(known, rows, 0), axis=0)
+        return np.asarray(np.take_along_axis(times, last, axis=0))
+
     def part(self, chosen: Any) -> Log:
         """Return the log of some of its steps.
 
         Args:
             chosen: A slice, or a mask, (steps,), of the steps.
         """
-        rest = self.rest
-        if rest is not None:
-            rest = rest[chosen]
-        latency = self.latency
-        if latency is not None:
-            latency = latency[chosen]
+        names = ("rest", "latency", "propensity", "allocation_propensity")
+        known = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        first = int(np.arange(len(self.seconds))[chosen].min(initial=len(self.seconds)))
+        before = self.before
+        if 0 < first < len(self.seconds):
+            before = self.task_times[first - 1]
         return replace(
             self,
             seconds=self.seconds[chosen],
             tasks=self.tasks[chosen],
-            rest=rest,
-            latency=latency,
+            **{name: values[chosen] for name, values in known.items()},
+            before=before,
             steps=np.array(self.steps)[chosen].tolist() if self.steps else (),
         )
 
 
-def checked(log: Log, warmup: int | None = None) -> Log:
+def checked(log: Log, warmup: int | None = None, chosen: bool = False) -> Log:
     """Return the steps of a log that bear an answer, with a remark on each kind that was left out.
 
     Args:
         log: A log in which a worker that is not in a step has 0 tasks there.
         warmup: The number of first steps that are left out, and no others; None leaves out what
             the data show to be warm-up, a pause of all workers, or cut off.
+        chosen: Whether a policy chose who works in a step. Steps that lack a worker are kept then,
+            but for those before each worker has had a task.
 
     Raises:
         ValueError: If there are fewer than two workers, or fewer than two steps of all workers; for
@@ -117,15 +186,42 @@ def checked(log: Log, warmup: int | None = None) -> Log:
                 " --warmup smaller",
             )
         log = log.part(slice(warmup, None))
-    log = _complete(log)
+    if chosen and not log.present.all():
+        log = _begun(log)
+        # rounds of other workers take other times
+        times = log.task_times
+    else:
+        log = _complete(log)
+        times = log.seconds
     remarks = list(log.remarks)
     if warmup is None:
-        kept, more = usual_steps(log.seconds, log.steps, log.unit)
+        kept, more = usual_steps(times, log.steps, log.unit)
         log = log.part(kept)
         remarks += more
     elif warmup:
         remarks.append(f"The first {warmup} steps are left out, as --warmup says.")
-    return replace(log, remarks=remarks, doubt=log.doubt or doubt_of(log.seconds / log.tasks))
+    return replace(log, remarks=remarks, doubt=log.doubt or doubt_of(log.task_times))
+
+
+def _begun(log: Log) -> Log:
+    """The steps before which each worker has had a task."""
+    present = log.present
+    firsts = np.where(present.any(axis=0), present.argmax(axis=0), len(present))
+    # where all work in the first step, nothing is missing in it
+    first = int(firsts.max()) + 1 if firsts.max() > 0 else 0
+    latest = log.workers[int(firsts.argmax())]
+    if first > len(present) - 2:
+        raise ValueError(
+            f"worker {latest!r} has no task in the log but in its last two steps: log more steps,"
+            " or leave its rows out"
+        )
+    remark = (
+        f"Workers lack in {(~present[first:]).any(axis=1).sum()} of {len(present) - first} steps,"
+        " in which they were given no task."
+    )
+    if first:
+        remark += f" The first {first} steps are left out, in which worker {latest} begins."
+    return replace(log.part(slice(first, None)), remarks=[*log.remarks, remark])
 
 
 def _complete(log: Log) -> Log:

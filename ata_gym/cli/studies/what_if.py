@@ -38,6 +38,13 @@ def what_if(
         str,
         typer.Option(metavar="NAMES", help="Ways not to play, such as race,dispatch."),
     ] = "",
+    doubly_robust: Annotated[
+        bool | None,
+        typer.Option(
+            help="Estimate costs doubly robustly, too, which needs a log with propensities; by"
+            " default where it has them.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         options.folder_option(help="A folder for the page and what was learned."),
@@ -71,6 +78,7 @@ def what_if(
             policies=options.split_names(policies),
             without=without,
             **reading.arguments(),
+            doubly_robust=doubly_robust,
             out=out,
             command=command_line(),
         )

@@ -8,11 +8,12 @@ import numpy as np
 from ata_gym.envs.spaces import Allocation, RaceAllocation
 from ata_gym.typing import Floats, Ints, Mask, Worker
 from ata_gym.utils.ranges import Tasks, Times, Wholes, WorkerOrNone
-from ata_gym.utils.validation import flag, short
+from ata_gym.utils.validation import flag, short, whole_number
 from ata_policies.allocator.limits import Limits, within
 from ata_policies.allocator.named_workers import NamedWorkers, Prior, checked_seconds
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
+from ata_policies.propensities import Propensities, redrawn
 
 
 class AllocatedRound(NamedTuple):
@@ -158,14 +159,53 @@ class Allocator(NamedWorkers):
                 action=self._checked(self._decide(observation)),
                 decided=np.array(True),
             )
-        shares = np.where(current_round.present, current_round.action, 0)
-        if shares.sum() < self.budget or (shares < least).any() or (shares > most).any():
-            mean = self.policy.estimated(self._state)[0][0]
-            shares = within(shares, least, most, mean, self.budget, allow_more=self._start_more)
+        shares, changed = self._handed_out(current_round.action, least, most)
+        if changed:
             self._state = self.policy.note_tasks(self._state, shares)
         self._round = current_round._replace(shares=shares)
         tasks = zip(self._names, shares.tolist(), current_round.present, strict=True)
         return {name: count for name, count, present in tasks if present}
+
+    def propensities(self, draws: int = 999) -> Propensities:
+        """Return how likely the decision of ``allocate`` was, for the log of a ``TraceRecorder``.
+
+        The policy decides again from the same state, under other random numbers, and nothing is
+        changed. A policy without randomness of its own has 0 or 1. ``what-if`` needs them for
+        doubly robust estimates.
+
+        Args:
+            draws: How often it decides again, M. A probability p has a standard error of
+                sqrt(p (1 - p) / (M + 1)), at most 0.016 for 999 draws.
+
+        Raises:
+            ValueError: Without a decision of ``allocate`` that is not observed yet, such as in a
+                state that was loaded; and for ``draws`` that are no whole number above 0.
+
+        Example:
+            >>> allocator = Allocator(["a", "b", "c"], budget=4, policy="uta")
+            >>> tasks = allocator.allocate()
+            >>> propensities = allocator.propensities(draws=2999)
+            >>> propensities.workers, round(propensities.allocation, 1)
+            ({'a': 1.0, 'b': 1.0, 'c': 1.0}, 0.3)
+        """
+        draws = whole_number("draws", draws)
+        shares = self._round.shares
+        if self._decided_on is None or not shares.any():
+            raise ValueError(
+                "there is no decision to draw again: call propensities() between allocate() and"
+                " observe(), in the process that called allocate()",
+            )
+        least, most = self._least_and_most(allow_more=self._start_more)
+        actions = redrawn(self.policy, *self._decided_on, draws)
+        kinds, counts = np.unique(actions, axis=0, return_counts=True)
+        others = np.array([self._handed_out(kind, least, most)[0] for kind in kinds])
+        gets_task = ((others > 0) * counts[:, None]).sum(axis=0) + (shares > 0)
+        same = counts[(others == shares).all(axis=1)].sum() + 1
+        frequencies = zip(
+            self._names, (gets_task / (draws + 1)).tolist(), self._round.present, strict=True
+        )
+        workers = {name: frequency for name, frequency, present in frequencies if present}
+        return Propensities(workers, float(same / (draws + 1)))
 
     def observe(
         self,
@@ -256,6 +296,14 @@ class Allocator(NamedWorkers):
             latency=latencies,
             warm_up=warming & ((counts > 0) | (unfinished > 0.0)),
         )
+
+    def _handed_out(self, action: Ints, least: Ints, most: Ints) -> tuple[Ints, bool]:
+        """Return the tasks of a decision among those who are there, and whether they are others."""
+        shares = np.where(self._round.present, action, 0)
+        if shares.sum() >= self.budget and (shares >= least).all() and (shares <= most).all():
+            return shares, False
+        mean = self.policy.estimated(self._state)[0][0]
+        return within(shares, least, most, mean, self.budget, allow_more=self._start_more), True
 
     def _go_on_after(self, action: Ints, observation: Observation, state: State) -> None:
         """Go on after a round of an env: the decision, what came of it, and the policy's state."""

@@ -54,6 +54,8 @@ class NamedWorkers(ABC):
     """The env whose policies are driven."""
     _state: State
     """The policy's state, a batch of one row."""
+    _decided_on: tuple[Observation, State] | None = None
+    """The observation and the state on which the policy decided last; None after a load."""
     _round: Any
     """The memory of the round: a named tuple of arrays.
 
@@ -338,6 +340,7 @@ class NamedWorkers(ABC):
         self._rename(names)
         self.policy = policy
         self._state = new_state
+        self._decided_on = None
         until_known = np.minimum(new_round.until_known, self._warm_up.at_start)
         self._round = new_round._replace(until_known=until_known)
 
@@ -412,6 +415,7 @@ class NamedWorkers(ABC):
         present = self._round.present
         if not present.all():
             self._state = self.policy.note_absences(self._state, ~present, np.zeros_like(present))
+        self._decided_on = observation, self._state
         action, self._state = self.policy.predict(observation, self._state)
         return action
 

@@ -8,6 +8,7 @@ import numpy as np
 from ata_gym.bench.report.headline import listed
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.store.note import Note
+from ata_gym.bench.studies.what_if.off_policy.answers import REPLAY
 from ata_gym.bench.studies.what_if.waiting import worst_first
 from ata_gym.bench.studies.what_if.ways import LEARNS
 
@@ -97,6 +98,42 @@ def half_text(saving: Estimate) -> str:
     return f"{100 * half:.1f}"
 
 
+def interval_text(column: str, saving: Estimate) -> str:
+    """Return a doubly robust estimate with half the width of its interval, if it has one.
+
+    Args:
+        column: The column of costs: of round_time what is saved is shown, in percent, and of
+            worker_time what is left, as a part of the logged one.
+        saving: The part that is saved.
+
+    Example:
+        >>> saving = Estimate(0.4, 0.35, 0.45)
+        >>> interval_text("round_time", saving), interval_text("worker_time", saving)
+        ('40.0 ± 5.0', '0.600 ± 0.050')
+    """
+    half = saving.high - saving.mean
+    if column == "round_time":
+        return " ± ".join(filter(None, [f"{100 * saving.mean:z.1f}", half_text(saving)]))
+    texts = [f"{1.0 - saving.mean:.3f}"]
+    if not np.isnan(half):
+        texts.append(f"{half:.3f}")
+    return " ± ".join(texts)
+
+
+def doubt(policy: str, of: str, reason: str) -> str:
+    """Return what does not follow for a policy, and why, in a sentence.
+
+    Args:
+        policy: The policy.
+        of: Of what: ``REPLAY``, or the name of an estimate.
+        reason: Why, as a clause.
+    """
+    if of == REPLAY:
+        return f"The log cannot bear the answer for {policy}: {reason}."
+    noun = {"round_time": "runtime", "worker_time": "worker time"}[of]
+    return f"There is no doubly robust {noun} of {policy}: {reason}."
+
+
 def who(note: Note) -> str:
     """Return who was waited for, when, and how much that cost, in a sentence."""
     worst, *others = worst_first(note)
@@ -165,6 +202,7 @@ def verdict(
     kinds: Mapping[str, str],
     steps: Mapping[str, int],
     note: Note,
+    unbearable: Mapping[str, str],
 ) -> str:
     """Return whether another way is worth it, in a sentence.
 
@@ -174,11 +212,14 @@ def verdict(
         kinds: The kind of each way.
         steps: The number of steps that each way has played.
         note: The note of the log.
+        unbearable: Why the log cannot bear the answer for a way, for ways of which it cannot.
     """
     if note["doubt"]:
         return f"This log cannot say: {note['doubt']}"
     # the first policy speaks for all; without policies the best fixed split does
     name = next((name for name in savings if kinds[name] == LEARNS), next(iter(savings)))
+    if name in unbearable:
+        return f"This log cannot say what {name} would save: {unbearable[name]}."
     saving = savings[name]
     least_saving = least_savings[name]
     half = saving.high - saving.mean

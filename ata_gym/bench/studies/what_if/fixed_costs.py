@@ -42,7 +42,7 @@ def with_fixed_costs(log: Log) -> Log:
     varies &= len(log.seconds) >= _LEAST_STEPS
     if log.latency is not None or not varies.any():
         return log
-    told = varies & ~np.array([_changes_slowly(tasks) for tasks in log.tasks.T])
+    told = varies & ~np.array([changes_slowly(tasks) for tasks in log.tasks.T])
     if not told.any():
         remark = (
             "The sizes of shares change slowly, as speeds may, so that this log cannot say whether"
@@ -67,12 +67,17 @@ def with_fixed_costs(log: Log) -> Log:
     return replace(log, latency=latency, remarks=[*log.remarks, remark])
 
 
-def _changes_slowly(tasks: Floats) -> bool:
-    """Whether sizes, (steps,), are like those of the step before."""
-    deviations = tasks - tasks.mean()
+def changes_slowly(values: Floats, errors: float = _FOLLOWS) -> bool:
+    """Return whether values, (steps,), are like those of the step before.
+
+    Args:
+        values: The values.
+        errors: The correlation of neighbours over its standard error, from which on they are.
+    """
+    deviations = values - values.mean()
     squares = float(deviations @ deviations)
     correlation = float(deviations[1:] @ deviations[:-1])
-    return correlation * math.sqrt(len(tasks)) > _FOLLOWS * squares
+    return correlation * math.sqrt(len(values)) > errors * squares
 
 
 def _fixed_cost(seconds: Floats, tasks: Floats, level: float) -> tuple[float, float]:

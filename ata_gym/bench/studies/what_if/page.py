@@ -14,15 +14,17 @@ from ata_gym.bench.report import charts
 from ata_gym.bench.report.page.sections import Chart, Column, Page, Series, Tables, TableView
 from ata_gym.bench.report.pictures import Drawing, Panel
 from ata_gym.bench.report.report import LOG_PART, Report
-from ata_gym.bench.report.statistics import Estimate, estimate, estimates
+from ata_gym.bench.report.statistics import Estimate, estimates
 from ata_gym.bench.report.table import LEFT, RIGHT, WRAP, Cell, Table
 from ata_gym.bench.store.note import Note
 from ata_gym.bench.studies.what_if import answer
-from ata_gym.bench.studies.what_if.answer import LEAST_STEPS
+from ata_gym.bench.studies.what_if.off_policy.answers import ESTIMATES, REPLAY
+from ata_gym.bench.studies.what_if.off_policy.doubly_robust import effective_size
 from ata_gym.bench.studies.what_if.pictures import draw_waiting, heat_chart
+from ata_gym.bench.studies.what_if.savings import least_saved, log_parts, saved
 from ata_gym.bench.studies.what_if.waiting import SHOWN_WORKERS, worst_first
 from ata_gym.bench.studies.what_if.ways import AS_IT_IS
-from ata_gym.typing import Floats, Ints
+from ata_gym.typing import Floats
 from ata_gym.utils.files.json_files import fields, items, nullable, number, text
 from ata_gym.utils.validation import non_negative, real, whole_number
 
@@ -52,13 +54,6 @@ NOTE = fields(
 )
 """The rule of the note of a log."""
 
-_LOG_PARTS = 10
-"""The number of parts of a log, one after the other, over which intervals are taken."""
-
-_STEPS_OF_LIKE_PARTS = 30
-"""The steps from which on ten parts that all save enough say so: where all steps are noise of
-correlation .8, they do in 3 of 100 logs (``python -m tests.benchmarks.coverage``)."""
-
 _ABOUT_WAYS = (
     "Each way plays the logged times of the same steps. The interval is one of 95 % over ten parts"
     " of the log; the more neighbouring parts are alike, the wider it is. Worker time is the time"
@@ -67,8 +62,18 @@ _ABOUT_WAYS = (
     " of a share counts as that of its tasks, but for the latency of a log that has one, or shows"
     " one by shares of different sizes; where sizes never vary, the data cannot show a fixed cost."
     " Transfers that are hidden behind waiting today come out when shares balance, and are in none"
-    " of these times."
+    " of these times. Not in log is the part of a way's tasks that the log does not have: those"
+    " of a worker beyond its tasks in that step. They take its mean time in the step, or in its"
+    " last one."
 )
+_ABOUT_ESTIMATES = (
+    " Doubly robust (DR) estimates count 1/p times how far a recorded time is from the worker's"
+    " last time before, where the log's policy gave it tasks with probability p; for the runtime, p"
+    " is that of the whole allocation, since a step's time is no sum over workers. They are of the"
+    " allocations that a policy makes on the replayed times."
+)
+_TITLES = {"round_time": "DR\nsaves %", "worker_time": "DR worker\ntime"}
+_SAVED = {"round_time": "saved_doubly_robust", "worker_time": "worker_time_saved_doubly_robust"}
 _ABOUT_WORKERS = (
     "Lost is the time of a step in which all others had finished: in the mean of all steps, and in"
     " % of {whole}. Workers that end a step together share that they were last. The mean time is"
@@ -80,6 +85,7 @@ def report_on(
     note: Note,
     steps: pl.DataFrame,
     times: pl.DataFrame,
+    doubts: pl.DataFrame,
     state: str,
     origins: Sequence[tuple[str, str]] = (),
 ) -> Report:
@@ -87,12 +93,13 @@ def report_on(
 
     Args:
         note: The note of the log.
-        steps: The steps in all ways, as ``study.frame_of`` returns them.
+        steps: The steps in all ways, as ``off_policy.answers`` has them.
         times: The relative times, as ``waiting.heat_frame`` returns them.
+        doubts: What does not follow from the log, as ``off_policy.answers`` has it.
         state: What the default policy has learned, as the text of ``state.json``.
         origins: Versions, commit and machine.
     """
-    content = _WaysContent(note, steps, times, origins)
+    content = _WaysContent(note, steps, times, doubts, origins)
     # comparisons are over the steps that all ways have played
     parts = log_parts(min(content.steps_by_way.values()))
     samples = {
@@ -116,7 +123,7 @@ def report_on(
             "runtime": Drawing([[Panel(content.runtime_chart())]], [*content.kinds]),
             "waiting": partial(draw_waiting, times, note),
         },
-        remarks=answer.remarks(note),
+        remarks=content.remarks,
         paired_by=LOG_PART,
         beside="waiting",
     )
@@ -129,6 +136,7 @@ class _WaysContent:
     note: Note
     steps: pl.DataFrame
     times: pl.DataFrame
+    doubts: pl.DataFrame
     origins: Sequence[tuple[str, str]]
 
     @property
@@ -167,41 +175,52 @@ class _WaysContent:
 
     @cached_property
     def savings(self) -> dict[str, Estimate]:
-        """The part of the whole that each way saves, but the one as it is.
-
-        It is compared with the same steps as they were. The interval is over their parts, and NaN
-        if they are too few.
-        """
+        """The part of the whole that each way saves, but the one as it is."""
         times = self.values("round_time")
         logged_times = times.pop(AS_IT_IS)
-        savings = {}
-        for name, way_times in times.items():
-            same_steps = logged_times[: len(way_times)]
-            saved = 1.0 - float(way_times.sum() / same_steps.sum())
-            # a ratio of two means: how far each part is from it, linear in the two
-            residuals = (1.0 - saved) * same_steps - way_times
-            by_part = np.array([residuals[part].mean() for part in log_parts(len(way_times))])
-            half = float(estimate(by_part / same_steps.mean(), successive=True)[1])
-            savings[name] = Estimate(saved, saved - half, saved + half)
-        return savings
+        return {name: saved(way_times, logged_times) for name, way_times in times.items()}
+
+    def corrected(self, column: str) -> dict[str, Estimate]:
+        """The part of the logged costs that each way saves, by doubly robust estimates.
+
+        Ways of which nothing follows are left out.
+
+        Args:
+            column: The column of costs, round_time or worker_time.
+        """
+        logged_costs = self.values(column)[AS_IT_IS]
+        return {
+            name: saved(costs, logged_costs)
+            for name, costs in self.values(f"{column}_corrected").items()
+            if not np.isnan(costs).any()
+        }
+
+    @cached_property
+    def estimates(self) -> dict[str, dict[str, Estimate]]:
+        """The doubly robust estimates of the log, by the columns of costs; empty without them."""
+        played = {*self.doubts["of"], *(name for name in ESTIMATES if self.corrected(name))}
+        return {name: self.corrected(name) for name in ESTIMATES if name in played}
 
     @cached_property
     def least_savings(self) -> dict[str, float]:
-        """The part that each way saves in the part of the log in which it saves least.
-
-        It is NaN where parts are short, so that one may be like the other by chance.
-        """
+        """The part that each way saves in the part of the log in which it saves least."""
         times = self.values("round_time")
         logged_times = times.pop(AS_IT_IS)
-        least_savings = {}
-        for name, way_times in times.items():
-            least_savings[name] = np.nan
-            if len(way_times) >= _STEPS_OF_LIKE_PARTS:
-                least_savings[name] = min(
-                    1.0 - float(way_times[part].sum() / logged_times[part].sum())
-                    for part in log_parts(len(way_times))
-                )
-        return least_savings
+        return {name: least_saved(way_times, logged_times) for name, way_times in times.items()}
+
+    @cached_property
+    def not_in_log(self) -> dict[str, dict[str, float]]:
+        """The parts of each way that are not in the log: of its tasks, worker time and steps.
+
+        The last is the part of its tasks whose worker has none in the step.
+        """
+        sums = self.steps.group_by("policy").agg(
+            tasks=pl.col("not_in_log").sum() / pl.col("tasks").sum(),
+            worker_time=pl.col("time_not_in_log").sum() / pl.col("worker_time").sum(),
+            steps=(pl.col("not_in_log") > 0).mean(),
+            tasks_from_other_steps=pl.col("from_other_steps").sum() / pl.col("tasks").sum(),
+        )
+        return {row.pop("policy"): row for row in sums.rows(named=True)}
 
     @cached_property
     def worker_times(self) -> dict[str, float]:
@@ -209,21 +228,22 @@ class _WaysContent:
         return {name: float(values.sum()) for name, values in self.values("worker_time").items()}
 
     def summary(self) -> pl.DataFrame:
-        """The figures of each way: what it saves, its runtime and its worker time."""
+        """The figures of each way: what it saves, its runtime, its worker time, its support."""
         unsaved = Estimate(0.0, np.nan, np.nan)
         rows = []
         for name, kind in self.kinds.items():
             runtime = float(self.steps.filter(policy=name)["round_time"].to_numpy().sum())
-            rows += [
-                (name, kind, "saved", self.savings.get(name, unsaved)),
-                (name, kind, "runtime", Estimate(runtime, np.nan, np.nan)),
-                (
-                    name,
-                    kind,
-                    "total_worker_time",
-                    Estimate(self.worker_times[name], np.nan, np.nan),
-                ),
-            ]
+            values = {
+                "runtime": runtime,
+                "total_worker_time": self.worker_times[name],
+                "not_in_log": self.not_in_log[name]["tasks"],
+            }
+            quantities = {"saved": self.savings.get(name, unsaved)}
+            quantities |= {key: Estimate(value, np.nan, np.nan) for key, value in values.items()}
+            for column, by_way in self.estimates.items():
+                if name in by_way:
+                    quantities[_SAVED[column]] = by_way[name]
+            rows += [(name, kind, key, value) for key, value in quantities.items()]
         return estimates(rows, ["policy", "kind", "quantity"])
 
     @property
@@ -238,17 +258,32 @@ class _WaysContent:
     @cached_property
     def verdict(self) -> str:
         """Whether another way is worth it."""
+        unbearable = dict(self.doubts.filter(of=REPLAY).select("policy", "reason").rows())
+        corrected = self.estimates.get("round_time", {})
         return answer.verdict(
-            self.savings, self.least_savings, self.kinds, self.steps_by_way, self.note
+            self.savings | corrected,
+            {name: np.nan if name in corrected else x for name, x in self.least_savings.items()},
+            self.kinds,
+            self.steps_by_way,
+            self.note,
+            unbearable,
         )
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader should know of the log, and what does not follow from it."""
+        doubts = [answer.doubt(*row) for row in self.doubts.rows()]
+        return [*answer.remarks(self.note), *doubts]
 
     def way_rows(self) -> list[tuple[str, ...]]:
         """For each way its name and kind, what it saves, half its interval, and its worker time.
 
-        The worker time is relative to the logged worker time.
+        The worker time is relative to the logged worker time. The part of its tasks that is not in
+        the log follows, and the doubly robust estimates, if the log has them.
         """
         logged_times = self.values("worker_time")[AS_IT_IS]
-        rows: list[tuple[str, ...]] = [(AS_IT_IS, "", "0.0", "", "1.000")]
+        blanks = [""] * len(self.estimates)
+        rows: list[tuple[str, ...]] = [(AS_IT_IS, "", "0.0", "", "1.000", "0.0", *blanks)]
         for name, saving in self.savings.items():
             steps = self.steps_by_way[name]
             kind = self.kinds[name]
@@ -262,9 +297,19 @@ class _WaysContent:
                     f"{100 * saving.mean:z.1f}",
                     answer.half_text(saving),
                     f"{worker_time:.3f}",
+                    f"{100 * self.not_in_log[name]['tasks']:.1f}",
+                    *(
+                        answer.interval_text(column, by_way[name]) if name in by_way else "-"
+                        for column, by_way in self.estimates.items()
+                    ),
                 ),
             )
         return rows
+
+    def way_titles(self) -> list[str]:
+        """The titles of the columns of the table of ways."""
+        titles = ["what", "how", "saves %", "± %", "worker\ntime", "not in\nlog %"]
+        return titles + [_TITLES[name] for name in self.estimates]
 
     def worker_titles(self) -> list[str]:
         """The titles of the columns of the table of workers."""
@@ -295,13 +340,7 @@ class _WaysContent:
             rest_text = ""
         alignments = [LEFT, RIGHT, WRAP, RIGHT, RIGHT, RIGHT]
         worker_columns = dict(zip(self.worker_titles(), alignments, strict=True))
-        way_columns = {
-            "what": LEFT,
-            "how": LEFT,
-            "saves %": RIGHT,
-            "± %": RIGHT,
-            "worker time": RIGHT,
-        }
+        way_columns = dict.fromkeys(self.way_titles(), RIGHT) | {"what": LEFT, "how": WRAP}
         steps_text = f"the same {self.note['steps']:,} steps in other ways"
         whole = answer.whole(self.note)
         return [
@@ -330,6 +369,13 @@ class _WaysContent:
                     "saved": saving.mean,
                     "half": half,
                     "worker_time": self.worker_times[name],
+                    "not_in_log": self.not_in_log[name],
+                    "doubly_robust": {
+                        column: self._estimate_data(column, name)
+                        for column, by_way in self.estimates.items()
+                        if name in by_way
+                    },
+                    "doubts": self.doubts.filter(policy=name)["reason"].to_list(),
                 },
             )
         return {
@@ -339,6 +385,16 @@ class _WaysContent:
             "remarks": answer.remarks(self.note),
             "waited_for": self.note["waited_for"],
             "alternatives": alternatives,
+        }
+
+    def _estimate_data(self, column: str, way: str) -> dict[str, float | None]:
+        """A doubly robust estimate as values that JSON can hold."""
+        estimated = self.estimates[column][way]
+        half = estimated.high - estimated.mean
+        return {
+            "saved": estimated.mean,
+            "half": None if np.isnan(half) else half,
+            "effective_steps": effective_size(self.values(f"{column}_weight")[way]),
         }
 
     def runtime_chart(self) -> Chart:
@@ -359,9 +415,11 @@ class _WaysContent:
     def page(self) -> Page:
         """The page of the log."""
         note = self.note
-        numbers = [Column("saves %"), Column("± %"), Column("worker time")]
         way_table = TableView(
-            [Column("what", False), Column("how", False), *numbers],
+            [
+                Column(title.replace("\n", " "), title not in ("what", "how"))
+                for title in self.way_titles()
+            ],
             [[*map(Cell, row)] for row in self.way_rows()],
         )
         facts = [
@@ -382,7 +440,7 @@ class _WaysContent:
                 Tables(
                     "ways",
                     "The same steps in other ways: more saved is better",
-                    _ABOUT_WAYS,
+                    _ABOUT_WAYS + (_ABOUT_ESTIMATES if self.estimates else ""),
                     [way_table],
                 ),
                 self.runtime_chart(),
@@ -390,7 +448,7 @@ class _WaysContent:
             cards=[],
             command=note["command"],
             origin=self.origins,
-            remarks=answer.remarks(note),
+            remarks=self.remarks,
         )
 
     def _worker_section(self) -> Tables:
@@ -414,10 +472,3 @@ class _WaysContent:
         columns = [Column(title, title not in words) for title in self.worker_titles()]
         about = _ABOUT_WORKERS.format(whole=answer.whole(self.note))
         return Tables("workers", "Who was waited for", about, [TableView(columns, rows)])
-
-
-def log_parts(steps: int) -> list[Ints]:
-    """Return the indices of the steps of each part of a log; one part if the log is short."""
-    if steps < LEAST_STEPS:
-        return [np.arange(steps)]
-    return np.array_split(np.arange(steps), _LOG_PARTS)

@@ -37,7 +37,8 @@ _TICKS = 6
 
 _ABOUT = (
     "The time of each share relative to the median of its step: red is slower than the others, blue"
-    " is faster, white is alike. The workers that were waited for longest stand at the top"
+    " is faster, white is alike or has no task. The workers that were waited for longest stand at"
+    " the top"
 )
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,10 +33,12 @@ from ata_gym.bench.store.folder import (
 from ata_gym.bench.store.note import Note, nothing_finished, read_note, write_note
 from ata_gym.bench.store.provenance import merged, provenance, provenance_of
 from ata_gym.bench.studies.what_if.fixed_costs import with_fixed_costs
+from ata_gym.bench.studies.what_if.off_policy.answers import Answer, answer_of
 from ata_gym.bench.studies.what_if.page import NOTE, STATE, report_on
 from ata_gym.bench.studies.what_if.waiting import about_log, heat_frame
 from ata_gym.bench.studies.what_if.ways import (
     FEWEST_TASKS,
+    LEARNS,
     OTHER_ENVS,
     Way,
     played,
@@ -48,7 +50,7 @@ from ata_gym.bench.studies.what_if.ways import (
 from ata_gym.typing import Floats
 from ata_gym.utils.errors import RoundError, named_failure
 from ata_gym.utils.files.manifest import read_checked, remove_listed
-from ata_gym.utils.validation import short, unknown, whole_number
+from ata_gym.utils.validation import flag, short, unknown, whole_number
 from ata_policies import Allocator, Clock
 from ata_policies.registry import full_name
 
@@ -68,6 +70,7 @@ def what_if(
     where: Mapping[str, Sequence[str]] | None = None,
     pattern: str | None = None,
     warmup: int | None = None,
+    doubly_robust: bool | None = None,
     out: str | os.PathLike[str] | None = None,
     command: Sequence[str] = (),
 ) -> Results:
@@ -81,7 +84,8 @@ def what_if(
             them, or what that has read.
         tasks: The number of equal tasks into which the share of a worker is cut, on average, so
             that B is ``tasks`` for each worker. A task of a worker takes the same time in all of a
-            step, its logged one; so what workers share, such as a slow disk, stays shared.
+            step, its logged one; so what workers share, such as a slow disk, stays shared. With
+            doubly robust estimates, B is that of the log.
         policies: Policies of ``ata_gym/TaskAllocation-v0``, as for ``run``. A race and dispatch
             are played by their defaults besides.
         without: Ways that are not played, such as "race,dispatch": names of policies, race,
@@ -98,15 +102,17 @@ def what_if(
 
     Returns:
         Results whose table has the columns policy, kind, quantity, mean, low and high, where a
-        policy is a way: the part of the runtime that it saves, its runtime and its worker time.
+        policy is a way: the part of the runtime that it saves, its runtime, its worker time, and
+        the part of its tasks that is not in the log; and by doubly robust estimates what it saves
+        and its worker time over the logged one, where something follows from them.
         Comparisons are over ten parts of the log, whose neighbours may be alike. Where the log
         says nothing of communication, the runtime is without it. Of large jobs, policies play the
         first steps; a remark says on how many, and their figures are of these steps.
 
     Raises:
-        ValueError: For a log that cannot be read or answers nothing, ``tasks`` below 2, a policy
-            that cannot play, a way to leave out that would not be played, or a folder that holds
-            something else.
+        ValueError: For a log that cannot be read or answers nothing, or has no propensities where
+            they are needed, ``tasks`` below 2, a policy that cannot play, a way to leave out that
+            would not be played, or a folder that holds something else.
         FileNotFoundError: If there is no such log.
 
     Example:
@@ -134,18 +140,22 @@ def what_if(
         pattern=pattern,
         warmup=warmup,
     )
-    job_log = with_fixed_costs(job_log)
+    if doubly_robust is None:
+        doubly_robust = job_log.propensity is not None and job_log.latency is None
+    if not flag("doubly_robust", doubly_robust):
+        job_log = with_fixed_costs(replace(job_log, propensity=None, allocation_propensity=None))
     policies_by_name = by_name(policies)
     left_out = _left_out(without, [*policies_by_name, *OTHER_ENVS])
     call = (
         f"bench.what_if({source!r}, tasks={tasks}, policies={[*policies_by_name]},"
-        f" without={left_out}, out='results/what-if')"
+        f" without={left_out}, doubly_robust={doubly_robust}, out='results/what-if')"
     )
     page_command = command or ["python", "-c", f"from ata_gym import bench; {call}"]
     for name in left_out:
         policies_by_name.pop(name, None)
     other_envs = [name for name in OTHER_ENVS if name not in left_out]
-    return play(WhatIf(policies_by_name, job_log, tasks, other_envs), out, USUAL, page_command)
+    study = WhatIf(policies_by_name, job_log, tasks, other_envs, doubly_robust)
+    return play(study, out, USUAL, page_command)
 
 
 def _read(log: str | os.PathLike[str] | Log, **options: Any) -> Log:
@@ -183,14 +193,26 @@ class WhatIf(Study):
     """The number of tasks into which the share of a worker is cut, on average."""
     other_envs: Sequence[str] = tuple(OTHER_ENVS)
     """The names of ``OTHER_ENVS`` that are played."""
+    doubly_robust: bool = False
+    """Whether costs are estimated doubly robustly, too."""
 
     @property
     def budget(self) -> int:
         """The number B of tasks into which a step is cut."""
+        if self.doubly_robust:
+            # decisions are compared with those of the log
+            return int(self.log.tasks.sum(axis=1).max())
         return self.tasks * len(self.log.workers)
 
     def check(self) -> None:
         whole_number("tasks", self.tasks, FEWEST_TASKS)
+        self._check_propensities()
+        if np.isnan(self.log.task_times[0]).any():
+            place = int(np.isnan(self.log.task_times[0]).argmax())
+            raise ValueError(
+                f"{self.log.name}: worker {self.log.workers[place]} has no task in the first"
+                " step: begin after each worker has had one",
+            )
         if not self.log.seconds.sum() > 0:
             raise ValueError(f"{self.log.name}: all times are 0, so that nothing was waited for")
         for worker, total in zip(self.log.workers, self.log.work.sum(axis=0), strict=True):
@@ -202,6 +224,21 @@ class WhatIf(Study):
         for policy in self.policies:
             with named_failure(f"the policy {policy}"):
                 Allocator(len(self.log.workers), self.budget, policy).allocate()
+
+    def _check_propensities(self) -> None:
+        """Raise ValueError if doubly robust estimates are asked for that the log cannot give."""
+        if not self.doubly_robust:
+            return
+        if self.log.propensity is None or self.log.allocation_propensity is None:
+            raise ValueError(
+                f"{self.log.name} has no propensities, which doubly robust estimates need: record"
+                " them with TraceRecorder(path, propensities=True), or leave doubly_robust out",
+            )
+        if self.log.latency is not None:
+            raise ValueError(
+                f"{self.log.name} has latencies, and doubly robust estimates are of task times"
+                " alone: leave doubly_robust out",
+            )
 
     def begin(self, folder: Path, command: Sequence[str]) -> list[Job]:
         open_folder(folder, self._config())
@@ -227,10 +264,26 @@ class WhatIf(Study):
         """All that the outcome of a way depends on, as plain data; the log is there as a hash."""
         content = hashlib.sha256(json.dumps(list(self.log.workers)).encode())
         log = self.log
-        for array in (log.seconds, log.tasks, log.rest, log.latency):
+        arrays = [log.seconds, log.tasks, log.rest, log.latency]
+        arrays += [log.propensity, log.allocation_propensity]
+        for array in arrays:
             if array is not None:
                 content.update(np.ascontiguousarray(array).tobytes())
-        return {"log": content.hexdigest(), "tasks": self.tasks}
+        config = {"log": content.hexdigest(), "tasks": self.tasks}
+        if self.doubly_robust:
+            config["doubly_robust"] = True
+        return config
+
+    @cached_property
+    def _seed(self) -> int:
+        """The seed of the policies' own randomness.
+
+        Where the log is of a random policy it follows from the log: a policy that drew the same
+        numbers would not decide independently of it, as doubly robust estimates need.
+        """
+        if self.doubly_robust:
+            return int(self._config()["log"][:8], 16)
+        return 0
 
     def run(self, folder: Path, jobs: Sequence[Job], effort: Effort) -> dict[str, Failure]:
         """Play all steps in all ways, which takes seconds, so that nothing is kept halfway."""
@@ -264,8 +317,12 @@ class WhatIf(Study):
             write_json(folder / STATE, {"allocator": state})
             made_by = merged(provenance_of(__name__), *map(provenance, counts))
             write_frame(store.result("times"), heat_frame(self.log, self._about), made_by)
+            answers = [self._answer(way) for way in ways]
+            doubts = pl.concat(answer.doubts for answer in answers)
+            write_frame(store.result("doubts"), doubts, made_by)
             # the frame of the ways comes last, since it says that all is there
-            write_frame(_ways_file(store), frame_of(ways, self.log.rest), made_by)
+            steps = pl.concat(answer.steps for answer in answers)
+            write_frame(_ways_file(store), steps, made_by)
         return failures
 
     def _played(
@@ -275,7 +332,11 @@ class WhatIf(Study):
         latency = self.log.latency
         if latency is not None:
             latency = latency[:count]
-        return played(name, times[:count], self.budget, progress, latency)
+        return played(name, times[:count], self.budget, progress, latency, self._seed)
+
+    def _answer(self, way: Way) -> Answer:
+        """What the log says of a way."""
+        return answer_of(way, self.log, self.budget, self.doubly_robust and way.kind == LEARNS)
 
     @staticmethod
     def report(folder: Path) -> Report:
@@ -283,34 +344,11 @@ class WhatIf(Study):
         path = _ways_file(Folder(folder))
         if not finished(path):
             raise nothing_finished("the steps of the log were not played to the end", folder, note)
-        times = read_frame(Folder(folder).result("times"))
+        times, doubts = (read_frame(Folder(folder).result(name)) for name in ("times", "doubts"))
         state = read_checked(folder / STATE).decode()
-        return report_on(note, read_frame(path), times, state, origin([path]))
+        return report_on(note, read_frame(path), times, doubts, state, origin([path]))
 
 
 def _ways_file(store: Folder) -> Path:
     """The file of the steps in all ways."""
     return store.result("ways")
-
-
-def frame_of(ways: Sequence[Way], rest: Floats | None = None) -> pl.DataFrame:
-    """Return the steps in all ways as a frame, a row for each way and step that it played.
-
-    The columns are policy, kind, round (the step, counted from 1), round_time and worker_time.
-
-    Args:
-        ways: The ways.
-        rest: The time of each step that no split changes, (steps,), which is part of its time in
-            every way; None where nothing is known of it.
-    """
-    added = rest if rest is not None else np.zeros(max(len(way.round_times) for way in ways))
-    return pl.concat(
-        pl.DataFrame(
-            {
-                "round": np.arange(1, len(way.round_times) + 1),
-                "round_time": way.round_times + added[: len(way.round_times)],
-                "worker_time": way.worker_times,
-            },
-        ).select(pl.lit(way.name).alias("policy"), pl.lit(way.kind).alias("kind"), pl.all())
-        for way in ways
-    )

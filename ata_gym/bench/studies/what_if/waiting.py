@@ -83,7 +83,7 @@ def about_log(log: Log, budget: int) -> Note:
                 "worker": worker,
                 "last": float(last[k]),
                 "lost": float(lost[:, k].sum()) / runtime,
-                "mean": float(log.seconds[:, k].mean()),
+                "mean": float(log.seconds[log.present[:, k], k].mean()),
                 "when": _when_much(lost, k, log.step_names),
             }
             for k, worker in enumerate(log.workers)
@@ -120,7 +120,7 @@ def _lost(seconds: Floats) -> Floats:
 
 def _without_time(log: Log) -> str:
     """Why a log in which a worker mostly took no time does not answer; empty for other logs."""
-    idle = (log.seconds == 0).mean(axis=0)
+    idle = (log.present & (log.seconds == 0)).sum(axis=0) / log.present.sum(axis=0)
     if idle.max() < 0.5:
         return ""
     worker = log.workers[int(idle.argmax())]
@@ -232,6 +232,17 @@ def worst_first(note: Note) -> list[dict[str, Any]]:
     return sorted(note["waited_for"], key=lambda worker: (-worker["lost"], -worker["last"]))
 
 
+def _shares_and_medians(log: Log) -> tuple[Floats, Floats]:
+    """The times of shares, (steps, workers), and their median in each step, (steps,).
+
+    A worker without a task counts as the median of the others.
+    """
+    if log.present.all():
+        return log.seconds, np.median(log.seconds, axis=1)
+    medians = np.nanmedian(np.where(log.present, log.seconds, np.nan), axis=1)
+    return np.where(log.present, log.seconds, medians[:, None]), medians
+
+
 def heat_frame(log: Log, note: Note) -> pl.DataFrame:
     """Return the time of each share relative to the median of its step, for a picture.
 
@@ -247,12 +258,12 @@ def heat_frame(log: Log, note: Note) -> pl.DataFrame:
     order = [places[worker["worker"]] for worker in worst_first(note)]
     shown = order[:SHOWN_WORKERS]
     others = order[SHOWN_WORKERS:]
-    times = [log.seconds[:, place] for place in shown]
+    seconds, medians = _shares_and_medians(log)
+    times = [seconds[:, place] for place in shown]
     labels = [log.workers[place] for place in shown]
     if others:
-        times.append(log.seconds[:, others].mean(axis=1))
+        times.append(seconds[:, others].mean(axis=1))
         labels.append(f"the other {len(others):,}")
-    medians = np.median(log.seconds, axis=1)
     names = log.step_names
     steps = len(names)
     columns = np.array_split(np.arange(steps), min(steps, _MOST_COLUMNS))

@@ -1,7 +1,7 @@
 """The ways in which the steps of a log are played again, on the very times of the log."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -43,19 +43,28 @@ class Way(NamedTuple):
     """(steps,) the time of each step, or of the first ones where only these are played."""
     worker_times: Floats
     """(steps,) the time that all workers were busy in each step."""
+    tasks: Floats
+    """(steps, workers) the tasks that each worker begins, of the B of a step."""
+
+
+def logged_tasks(log: Log, budget: int) -> Floats:
+    """Return the tasks of each worker in the log, (steps, workers), as parts of B in each step."""
+    tasks: Floats = log.tasks / log.tasks.sum(axis=1, keepdims=True) * budget
+    return tasks
 
 
 def task_times(log: Log, budget: int) -> Floats:
     """Return the time of one of B equal tasks of each worker in each step, (steps, workers).
 
-    It is without the latency, where the log has one.
+    It is without the latency, where the log has one. Where a worker has no task in the log, it is
+    the time of its last step before (``Log.task_times``).
 
     Args:
         log: The times of the job.
         budget: The number B of tasks into which a step is cut.
     """
     # the time of a logged task, times the number of logged tasks in one of the B tasks
-    times: Floats = log.work / log.tasks * log.tasks.sum(axis=1, keepdims=True) / budget
+    times: Floats = log.task_times * log.tasks.sum(axis=1, keepdims=True) / budget
     return times
 
 
@@ -70,10 +79,11 @@ def simple_ways(log: Log, times: Floats, budget: int) -> list[Way]:
     split = best_split(times, budget, log.latency)
     late = 0.0 if log.latency is None else log.latency
     split_times = split * times + (split > 0) * late
+    same_split = np.tile(split.astype(np.float64), (len(times), 1))
     return [
-        _of_shares(AS_IT_IS, "", log.seconds),
-        _of_shares("best fixed split", "in hindsight", split_times),
-        _without_worst(log, times * (budget // len(log.workers)), late),
+        _of_shares(AS_IT_IS, "", log.seconds, logged_tasks(log, budget)),
+        _of_shares("best fixed split", "in hindsight", split_times, same_split),
+        _without_worst(log, times * (budget / len(log.workers)), late, budget),
     ]
 
 
@@ -141,6 +151,7 @@ def played(
     budget: int,
     progress: Callable[[int], object] = lambda _steps: None,
     latency: Floats | None = None,
+    seed: int = 0,
 ) -> tuple[Way, Clock]:
     """Return the way of a policy, which sees of each step what it would have seen in the job.
 
@@ -151,6 +162,7 @@ def played(
         progress: Called with the number of steps that are over.
         latency: What each worker pays in each step before its first task, shape (steps, n); None
             where the log does not say.
+        seed: The seed of the policy's own randomness.
 
     Returns:
         The way, and the clock that played it, with what the policy has learned.
@@ -160,8 +172,10 @@ def played(
     """
     env_id = OTHER_ENVS.get(policy, "ata_gym/TaskAllocation-v0")
     env = gym.make(env_id, pool=_recorded(times, latency), budget=budget)
-    clock = Clock(env, policy)
+    bare: Any = env.unwrapped
+    clock = Clock(env, policy, seed=seed)
     steps = len(times)
+    started = np.zeros((steps + 1, times.shape[1]))
     runtime = np.empty(steps)
     total_worker_time = np.empty(steps)
     for step in range(steps):
@@ -172,10 +186,17 @@ def played(
         except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
             raise RoundError(f"in step {step + 1}: {type(error).__name__}: {error}") from error
         total_worker_time[step] = clock.total_worker_time
+        if policy == "race":
+            # a race begins fewer tasks than it may
+            started[step + 1] = bare.checkpoint()["started"][0]
+        else:
+            started[step + 1] = started[step] + clock.allocation
         progress(step + 1)
     kind = _OTHER_KINDS.get(policy, LEARNS)
-    differences = (np.diff(sums, prepend=0.0) for sums in (runtime, total_worker_time))
-    return Way(policy, kind, *differences), clock
+    round_times, worker_times = (
+        np.diff(sums, prepend=0.0) for sums in (runtime, total_worker_time)
+    )
+    return Way(policy, kind, round_times, worker_times, np.diff(started, axis=0)), clock
 
 
 def _recorded(times: Floats, latency: Floats | None) -> Pool:
@@ -190,12 +211,12 @@ def _recorded(times: Floats, latency: Floats | None) -> Pool:
     return concatenate(workers)
 
 
-def _of_shares(name: str, kind: str, share_times: Floats) -> Way:
+def _of_shares(name: str, kind: str, share_times: Floats, tasks: Floats) -> Way:
     """The way in which the share of each worker in each step takes a time, (steps, workers)."""
-    return Way(name, kind, share_times.max(axis=1), share_times.sum(axis=1))
+    return Way(name, kind, share_times.max(axis=1), share_times.sum(axis=1), tasks)
 
 
-def _without_worst(log: Log, work_times: Floats, late: Floats | float) -> Way:
+def _without_worst(log: Log, work_times: Floats, late: Floats | float, budget: int) -> Way:
     """The same work in even shares among all workers but the one without whom that is fastest.
 
     ``work_times``, (steps, workers), are the times of the tasks of shares where all workers have
@@ -209,4 +230,7 @@ def _without_worst(log: Log, work_times: Floats, late: Floats | float) -> Way:
     leaver = int(saved.argmax())
     # the shares of n - 1 workers are larger
     larger_times = np.delete(work_times * (n / (n - 1)) + late, leaver, axis=1)
-    return _of_shares(f"without {log.workers[leaver]}", "even shares", larger_times)
+    tasks = np.full(share_times.shape, budget / (n - 1))
+    tasks[:, leaver] = 0.0
+    name = f"without {log.workers[leaver]}"
+    return _of_shares(name, "even shares", larger_times, tasks)

@@ -19,6 +19,7 @@ from ata_gym.bench.logs.tables.meaning.kinds import (
 )
 from ata_gym.bench.logs.tables.meaning.repeats import tasks_of, without_repeats
 from ata_gym.bench.logs.tables.meaning.whole import rest_of
+from ata_gym.bench.logs.tables.propensities import with_propensities, without_propensities
 from ata_gym.bench.logs.tables.roles import HOSTS, is_named
 from ata_gym.bench.logs.tables.rows import Rows
 from ata_gym.bench.logs.tables.times import seconds_of
@@ -51,7 +52,7 @@ def log_of(rows: Rows, options: Options) -> Log:
     """
     if not rows.frame.height:
         raise ValueError("the file holds no rows")
-    frame = chosen_rows(rows.frame, options.where)
+    frame, propensities = without_propensities(chosen_rows(rows.frame, options.where))
     columns = columns_of(frame, options)
     frame, about_rows = _rows_of_work(frame, columns)
     if not options.duration:
@@ -94,7 +95,10 @@ def log_of(rows: Rows, options: Options) -> Log:
         unit=unit,
         latency=latency,
     )
-    return checked(log, options.warmup)
+    if propensities is not None:
+        log = with_propensities(log, propensities)
+    recorded = _is_recorded(frame) and not several
+    return checked(log, options.warmup, chosen=recorded)
 
 
 def _rows_of_work(frame: pl.DataFrame, columns: Columns) -> tuple[pl.DataFrame, list[str]]:
@@ -163,9 +167,13 @@ def _shares(
     frame = frame.filter(counted)
     several = bool(kind.any())
     if not several:
-        recorded = {plain(name) for name in frame.columns} == _RECORDER_COLUMNS
-        more = [*more, *tasks_of(keys, recorded)]
+        more = [*more, *tasks_of(keys, _is_recorded(frame))]
     return frame, keys, several, [*remarks, *more]
+
+
+def _is_recorded(frame: pl.DataFrame) -> bool:
+    """Whether rows have the columns of a ``TraceRecorder``, and no other."""
+    return {plain(name) for name in frame.columns} == _RECORDER_COLUMNS
 
 
 def _seconds(frame: pl.DataFrame, names: Sequence[str]) -> tuple[Floats, str]:
