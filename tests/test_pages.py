@@ -15,7 +15,7 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import adaptive_k, latencies, linear_regret, newest_methods, tables
+from docs import adaptive_k, latencies, linear_regret, newest_methods, other_policies, tables
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
@@ -422,3 +422,26 @@ def test_what_was_learned_with_one_k_counts_for_the_next() -> None:
     assert (chosen.sum(axis=1) == 3).all()
     assert chosen.max() == 1
     assert not (chosen[action > 0]).any(), "workers never tried have the lowest bounds"
+
+
+def test_the_table_of_other_policies_has_what_a_log_says_beside_the_truth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_policies, "ROUNDS", 80)
+    monkeypatch.setattr(other_policies, "RUNS", 2)
+    path = tmp_path / "times.csv"
+    rows = other_policies.rows_of("scheduler", 1, path)
+    assert len(rows) == 2 * len(other_policies.OTHERS)
+    truth = [
+        other_policies.play(name, 10_000 + seed) for name in ("uta", "scheduler") for seed in (0, 1)
+    ]
+    ratio = np.mean(truth[:2], axis=0) / np.mean(truth[2:], axis=0)
+    assert [row[2] for row in rows[:2]] == [f"{value:.3f}" for value in ratio]
+    # of the scheduler's log, how likely each decision was is known beforehand
+    rng = np.random.default_rng(0)
+    decisions = [other_policies.scheduled(rng, True) for _ in range(2_000)]
+    assert np.mean([tasks["d"] for tasks, _ in decisions]) == pytest.approx(0.8, abs=0.04)
+    for tasks, propensities in decisions[:20]:
+        others = [name for name in "abc" if not tasks[name]]
+        assert propensities.allocation == pytest.approx(0.8 / 3 if others else 0.2)
+        assert propensities.workers["a"] == pytest.approx(0.2 + 0.8 * 2 / 3)

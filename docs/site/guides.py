@@ -35,6 +35,9 @@ GROUPS = {
         "docs/guide/formats.md": (
             "which logs `what-if` reads, what is not in them, and what to record instead of others"
         ),
+        "docs/guide/other-policies.md": (
+            "which part of an answer of `what-if` rests on the log, and doubly robust estimates"
+        ),
         "docs/guide/what-is-new.md": (
             "the training methods of 2026: what their sources claim, and what was measured"
         ),

@@ -344,6 +344,10 @@ def test_the_answer_has_the_estimates_and_what_does_not_follow(tmp_path):
         remark.startswith("There is no doubly robust runtime of restarting-beta: ")
         for remark in results.remarks
     )
+    # the verdict is by the estimate, not by replay
+    saving = estimated["round_time"]
+    assert f"uta would save {100 * saving['saved']:z.1f} % " in data["verdict"]
+    assert data["verdict"].endswith("This is the doubly robust estimate.")
     page = (out / "report.html").read_text("utf-8")
     assert "DR saves %" in page
     # without them it is the replay of any log

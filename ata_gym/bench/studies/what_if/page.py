@@ -69,8 +69,11 @@ _ABOUT_WAYS = (
 _ABOUT_ESTIMATES = (
     " Doubly robust (DR) estimates count 1/p times how far a recorded time is from the worker's"
     " last time before, where the log's policy gave it tasks with probability p; for the runtime, p"
-    " is that of the whole allocation, since a step's time is no sum over workers. They are of the"
-    " allocations that a policy makes on the replayed times."
+    " is that of the whole allocation, since a step's time is no sum over workers."
+)
+_OF_LEARNERS = (
+    "Doubly robust estimates are of the allocations that a policy makes on the replayed times: what"
+    " other times would have taught a policy that learns is not in them."
 )
 _TITLES = {"round_time": "DR\nsaves %", "worker_time": "DR worker\ntime"}
 _SAVED = {"round_time": "saved_doubly_robust", "worker_time": "worker_time_saved_doubly_robust"}
@@ -260,7 +263,7 @@ class _WaysContent:
         """Whether another way is worth it."""
         unbearable = dict(self.doubts.filter(of=REPLAY).select("policy", "reason").rows())
         corrected = self.estimates.get("round_time", {})
-        return answer.verdict(
+        verdict = answer.verdict(
             self.savings | corrected,
             {name: np.nan if name in corrected else x for name, x in self.least_savings.items()},
             self.kinds,
@@ -268,12 +271,17 @@ class _WaysContent:
             self.note,
             unbearable,
         )
+        if any(f": {name} would save" in verdict for name in corrected):
+            verdict += " This is the doubly robust estimate."
+        return verdict
 
     @property
     def remarks(self) -> list[str]:
         """What a reader should know of the log, and what does not follow from it."""
-        doubts = [answer.doubt(*row) for row in self.doubts.rows()]
-        return [*answer.remarks(self.note), *doubts]
+        remarks = answer.remarks(self.note)
+        if self.estimates:
+            remarks.append(_OF_LEARNERS)
+        return [*remarks, *(answer.doubt(*row) for row in self.doubts.rows())]
 
     def way_rows(self) -> list[tuple[str, ...]]:
         """For each way its name and kind, what it saves, half its interval, and its worker time.

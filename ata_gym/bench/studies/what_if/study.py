@@ -265,7 +265,7 @@ class WhatIf(Study):
         content = hashlib.sha256(json.dumps(list(self.log.workers)).encode())
         log = self.log
         arrays = [log.seconds, log.tasks, log.rest, log.latency]
-        arrays += [log.propensity, log.allocation_propensity]
+        arrays += [log.propensity, log.allocation_propensity, log.before]
         for array in arrays:
             if array is not None:
                 content.update(np.ascontiguousarray(array).tobytes())

@@ -38,8 +38,9 @@ class Corrected(NamedTuple):
 def worker_time(log: Log, tasks: Floats, budget: int) -> Corrected:
     """Estimate the worker time of a policy in each step.
 
-    Worker time is a sum over the workers, so that each is corrected where the log has it, as for
-    slates (Swaminathan et al., Off-policy evaluation for slate recommendation, NeurIPS 2017):
+    Worker time is a sum over the workers, so that each is corrected where the log has it, as slots
+    of slates are (Swaminathan et al., Off-policy evaluation for slate recommendation, NeurIPS
+    2017):
 
         sum_i  a_i that_i + (1{m_i > 0} / p_i) a_i (t_i - that_i)
 
@@ -125,8 +126,8 @@ def _refusal(weights: Floats) -> str:
     if abs(weights.mean() - 1.0) > _MOST_ERRORS * error + 1e-9:
         return (
             f"the weights are {weights.mean():.2f} on average, and not 1 within"
-            f" {_MOST_ERRORS:g} standard errors of {error:.2f}: the propensities are wrong, or 0"
-            " where it gives tasks"
+            f" {_MOST_ERRORS:g} standard errors of {error:.2f}: the propensities are wrong, or near"
+            " 0 where it gives tasks"
         )
     return ""
 
