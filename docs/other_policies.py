@@ -1,10 +1,10 @@
-"""``python -m docs.other_policies FILE``: write a log, and say what other policies would have cost.
+"""``python -m docs.other_policies [FILE]``: print what logs say of other policies, and the truth.
 
 Four workers do three tasks in a round. The last one is fast in half of the rounds, by chance, and
 slow in the others. One log is of a scheduler that sees this beforehand, and mostly gives the worker
 a task when it is fast; another one is of Thompson sampling, which sees nothing. What ``what-if``
 says of other policies, by replay and doubly robustly, is printed beside what they cost in runs of
-their own. FILE gets the first log of the scheduler.
+their own. FILE, if it is named, gets the first log of the scheduler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from ata_gym import bench
 from ata_gym.bench.report.table import LEFT, Table, markdown, right
 from ata_gym.cluster import RoundRecord, TraceRecorder
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Worker
 from ata_policies import Allocator
 from ata_policies.propensities import Propensities
 
@@ -40,10 +40,10 @@ OTHERS = ("uta", "restarting-beta", "certainty-equivalence")
 COSTS = ("runtime", "worker time")
 
 
-def scheduled(rng: np.random.Generator, fast: bool) -> tuple[dict[str, int], Propensities]:
+def scheduled(rng: np.random.Generator, fast: bool) -> tuple[dict[Worker, int], Propensities]:
     """The scheduler's tasks: d has one with probability 0.8 where it is fast, and 0.2 elsewhere."""
     chance = 0.8 if fast else 0.2
-    tasks = dict.fromkeys(NAMES, 1)
+    tasks: dict[Worker, int] = dict.fromkeys(NAMES, 1)
     if rng.random() < chance:
         # one of the others, by chance, has none
         tasks[NAMES[rng.integers(3)]] = 0
@@ -51,8 +51,9 @@ def scheduled(rng: np.random.Generator, fast: bool) -> tuple[dict[str, int], Pro
     else:
         tasks["d"] = 0
         allocation = 1 - chance
-    workers = dict.fromkeys(NAMES, 1 - chance / 3) | {"d": chance}
-    return tasks, Propensities({**workers}, allocation)
+    workers: dict[Worker, float] = dict.fromkeys(NAMES, 1 - chance / 3)
+    workers["d"] = chance
+    return tasks, Propensities(workers, allocation)
 
 
 def play(policy: str, seed: int, path: Path | None = None) -> Floats:
@@ -65,9 +66,9 @@ def play(policy: str, seed: int, path: Path | None = None) -> Floats:
         if allocator is None:
             tasks, propensities = scheduled(rng, fast)
         else:
-            tasks = {name: count for name, count in allocator.allocate().items() if name in NAMES}
+            tasks = allocator.allocate()
             propensities = allocator.propensities() if path else None
-        means = dict(zip(NAMES, (*MEANS, FAST if fast else SLOW), strict=True))
+        means: dict[Worker, float] = dict(zip(NAMES, (*MEANS, FAST if fast else SLOW), strict=True))
         seconds = {
             name: tuple(rng.gamma(8.0, means[name] / 8.0, count).tolist())
             for name, count in tasks.items()
@@ -141,12 +142,15 @@ def main() -> None:
         prog="python -m docs.other_policies",
         description=__doc__.partition("\n")[0],
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="for the log of the scheduler")
+    parser.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="for the first log of the scheduler"
+    )
     parser.add_argument("--logs", type=int, default=20, help="of each policy (20)")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
-        rows = rows_of(SCHEDULER, options.logs, options.file)
-        rows += rows_of("thompson", options.logs, Path(folder, "times.csv"))
+        path = Path(folder, "times.csv")
+        rows = rows_of(SCHEDULER, options.logs, options.file or path)
+        rows += rows_of("thompson", options.logs, path)
     titles = ("true", "replay", "DR", "± DR", "intervals that hold it", "logs")
     columns = {"logged by": LEFT, "policy, cost": LEFT, **right(titles)}
     print(markdown([Table("", columns, rows)]).strip())
