@@ -15,7 +15,15 @@ import ata_policies
 from ata_gym.cli import app
 from ata_gym.scenarios import scenario_names
 from ata_gym.scenarios.recorded import RECORDINGS
-from docs import adaptive_k, latencies, linear_regret, newest_methods, other_policies, tables
+from docs import (
+    adaptive_k,
+    latencies,
+    linear_regret,
+    local_steps,
+    newest_methods,
+    other_policies,
+    tables,
+)
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("ata_gym", "policies", "tests", "notebooks", "docs", "findings")
@@ -358,6 +366,24 @@ def test_the_table_of_the_newest_methods_tells_who_goes_astray() -> None:
         for case in ("asgd", "rescaled-asgd, times known")
     }
     assert ends["rescaled-asgd, times known"] < 0.2 * ends["asgd"]
+
+
+def test_the_table_of_local_steps_reads_the_loss_of_the_last_round_that_has_ended() -> None:
+    curve = [(0.0, 8.0), (2.0, 4.0), (5.0, 3.0)]
+    times = np.array([0.0, 1.9, 2.0, 4.0, 9.0])
+    assert local_steps.loss_at(curve, times).tolist() == [8.0, 8.0, 4.0, 4.0, 3.0]
+    world = local_steps.worlds()["quadratic"]._replace(goal=3.0)
+    reached = local_steps.reached(world, [curve, curve[:2]])
+    assert reached.tolist() == [5.0, np.inf]
+    assert local_steps.cell(reached, 0.1) == "in 1 of 2; 0.1"
+    assert local_steps.ratio(reached, reached[:1]) == "-"
+    rounds = [
+        [*local_steps.losses(world._replace(until=300.0), f"local-sgd, {way}", 0.2, 0)]
+        for way in ("equal", "proportional")
+    ]
+    # A round of equal steps waits for 8 steps of the slowest worker, at 4 each.
+    assert len(rounds[0]) < 0.7 * len(rounds[1])
+    assert local_steps.trial(world, "local-sgd, equal", 1e9, 0) == (np.inf, np.inf)
 
 
 def test_the_table_of_linear_regret_counts_the_tasks_of_the_slower_worker() -> None:

@@ -27,6 +27,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("ringmaster-lmo", {"norm": "euclidean"}),
     ("ringmaster-lmo", {"norm": "sign"}),
     ("ringmaster-lmo", {"norm": "spectral"}),
+    ("local-sgd", {}),
+    ("loscar-sgd", {}),
 ]
 LIMIT = 1.35
 """Above the target, since a shared processor slows small tensors more than long products."""

@@ -78,6 +78,8 @@ _METHODS = {
     "malenia": (1, "H"),
     "ringleader": (1, "d"),
     "rescaled-asgd": (1, "8"),
+    "local-sgd": (0, "x"),
+    "loscar-sgd": (0, "+"),
 }
 """The place of the colour, and the marker, of each training method.
 

@@ -188,6 +188,11 @@ def replicate(trainer: Trainer, workers: Iterable[DeviceWorker]) -> dict[str, Re
     return {name: Replica(trainer, torch.device(name)) for name in names}
 
 
+def scaled(parts: Parts, factor: float) -> Parts:
+    """A gradient times a number."""
+    return [part if part is None else factor * part for part in parts]
+
+
 def add(left: Parts, right: Parts) -> Parts:
     """The sum of two gradients on the same device."""
     return [_added(a, b) for a, b in zip(left, right, strict=True)]

@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 
 from ata_gym.pools import Pool
-from ata_gym.training.devices.workers import Parts, add
+from ata_gym.training.devices.workers import Parts, add, scaled
 from ata_gym.training.methods.asynchronous import Asgd
 from ata_gym.training.methods.method import EndedTask, Method, ParameterServer, mean_cycle_times
 from ata_gym.training.methods.synchronous import Rennala
@@ -39,11 +39,21 @@ class GradientTable:
     def mean(self) -> Gradient:
         """The mean 1 / n * sum_i G_i / B_i, where every B_i is at least 1."""
         weights = 1 / (len(self.counts) * self.counts)
-        scaled = (
-            [x if x is None else float(weights[i]) * x for x in self._parts[i]]
-            for i in range(len(weights))
-        )
-        return Gradient(float(weights @ self._losses), reduce(add, scaled))
+        return Gradient(float(weights @ self._losses), self.weighted(weights))
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of all gradients, of which there is one or more."""
+        return float(self._losses.sum() / self.counts.sum())
+
+    def weighted(self, weights: Floats) -> Parts:
+        """The sum sum_i w_i G_i over the workers with gradients.
+
+        Args:
+            weights: The weights w, shape (n,).
+        """
+        terms = (scaled(self._parts[i], float(weights[i])) for i in sorted(self._parts))
+        return reduce(add, terms)
 
 
 class Malenia(Rennala):

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from ata_gym.changes.change import ChangeProcess
 from ata_gym.models.model import Weights, copy_weights
@@ -38,6 +39,8 @@ class WorkerClock:
         pool: The n workers.
         seed: Keys the task times.
         time_limit: When a task is given up, for all workers or for each, shape (n,).
+        overlapped: Whether latencies pass while workers compute, so that no task waits for one;
+            what they are for is then with the caller, see ``latencies``.
 
     Example:
         >>> from ata_gym.pools import deterministic
@@ -47,8 +50,15 @@ class WorkerClock:
         ((0, True), (1, False), 2.5, 4.5)
     """
 
-    def __init__(self, pool: Pool, seed: int, time_limit: Floats | float = np.inf) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        seed: int,
+        time_limit: Floats | float = np.inf,
+        overlapped: bool = False,
+    ) -> None:
         self._distributions = pool.distributions
+        self._overlapped = overlapped
         self._latencies = None
         if pool.latency is not None:
             self._latencies = ChangeProcess(pool, (), 1, pool.n)
@@ -61,6 +71,8 @@ class WorkerClock:
         """The number of server updates when each worker's last task started, shape (n,)."""
         self.time = np.zeros(pool.n)
         """How long each worker is busy with its last task, with its latency, shape (n,)."""
+        self.latency = np.zeros(pool.n)
+        """The latency in that time, shape (n,)."""
         self.trace_ended = False
         """Whether a task was started for which the pool's recorded times did not suffice."""
         # When the running task of each worker ends, in this period; infinite for an idle worker.
@@ -82,6 +94,11 @@ class WorkerClock:
     def runtime(self) -> float:
         """The time since the start."""
         return self._past_runtime + self._time
+
+    @property
+    def elapsed(self) -> float:
+        """The time since the period began."""
+        return self._time
 
     @property
     def total_worker_time(self) -> float:
@@ -117,20 +134,36 @@ class WorkerClock:
         time = task_times(self._distributions, self._key, 0, update, chosen, task)
         limit = self._limit[chosen]
         worked = np.minimum(time, limit)
-        if self._latencies is not None:
+        if self._latencies is not None and not self._overlapped:
             fetches = (task == 0) | (self.update[chosen] != update)
-            worked = np.where(fetches, self._latency(self._latencies, update)[chosen], 0.0) + worked
+            latency = np.where(fetches, self.latencies(update)[chosen], 0.0)
+            self.latency[chosen] = latency
+            worked = latency + worked
         self.time[chosen] = worked
         self._ends[chosen] = self._time + worked
         self._will_finish[chosen] = time <= limit
         self.started[chosen] += 1
         self.update[chosen] = update
 
-    def _latency(self, process: ChangeProcess, update: int) -> Floats:
-        """The latency of each worker in the round of that number, shape (n,)."""
+    def latencies(self, update: int) -> Floats:
+        """The latency of each worker in the round of that number, shape (n,); 0 without one."""
+        process = self._latencies
+        if process is None:
+            return np.zeros(len(self.started))
         process.update_conditions(self._key, np.zeros(1, np.int64), np.array([update]))
         assert process.disturbances is not None
         return np.asarray(process.disturbances.latency[0])
+
+    def wait(self, until: float) -> bool:
+        """Wait for the end of a task, at most until a time since the period began.
+
+        Returns:
+            Whether one ends by then, to which ``next`` goes on; otherwise that time has come.
+        """
+        ends = bool(self._ends.min() <= until)
+        if not ends:
+            self._time = until
+        return ends
 
     def next(self) -> tuple[int, bool]:
         """Go on to the next end of a task.
@@ -166,6 +199,8 @@ class EndedTask(NamedTuple):
     """Whether the gradient was computed; otherwise the task was given up at its time limit."""
     time: float
     """How long its worker was busy with it, with its latency."""
+    latency: float
+    """The latency in that time."""
 
 
 class UpdateRecord(NamedTuple):
@@ -212,6 +247,26 @@ class ParameterServer:
         return self._trainer.round
 
     @property
+    def seed(self) -> int:
+        """The seed of the run, for what a method draws."""
+        return self._trainer.settings.seed
+
+    @property
+    def model(self) -> nn.Module:
+        """The model as it is now."""
+        return self._trainer.model
+
+    @property
+    def elapsed(self) -> float:
+        """The time since the period began, see ``WorkerClock``."""
+        return self._clock.elapsed
+
+    @property
+    def latencies(self) -> Floats:
+        """The latency of each worker in the running round, shape (n,); 0 without one."""
+        return self._clock.latencies(self.updates)
+
+    @property
     def idle(self) -> Ints:
         """The workers without a task, in rising order."""
         return np.flatnonzero(~self._clock.busy)
@@ -237,8 +292,22 @@ class ParameterServer:
         for worker in chosen.tolist():
             self._started_at[worker] = self._current
 
+    def wait(self, until: float) -> bool:
+        """Wait for the end of a task, at most until a time since the period began.
+
+        Returns:
+            Whether one ends by then, which ``next`` gives; otherwise that time has come.
+        """
+        return self._clock.wait(until)
+
     def next(self) -> EndedTask:
-        """Wait for the next task to end."""
+        """Wait for the next task to end.
+
+        Raises:
+            StopIteration: If recorded times end, see ``MethodRun``.
+        """
+        if self._clock.trace_ended:
+            raise StopIteration
         worker, finished = self._clock.next()
         self._computed += finished
         return EndedTask(
@@ -247,6 +316,7 @@ class ParameterServer:
             self._started_at[worker],
             finished,
             float(self._clock.time[worker]),
+            float(self._clock.latency[worker]),
         )
 
     def update(self, tasks: Sequence[EndedTask], scale: float = 1.0) -> None:
@@ -283,6 +353,15 @@ class ParameterServer:
         worker_tasks = np.bincount([task.worker], minlength=len(self._started_at))
         return self._trainer.gradient(task.weights, worker_tasks, self._drawn - 1)
 
+    def local_step(self, weights: Weights, gradient: Gradient) -> Weights:
+        """The weights after a step of SGD that a worker takes by itself.
+
+        Args:
+            weights: Where it steps from.
+            gradient: What it steps along, as ``gradient`` gives it.
+        """
+        return self._trainer.moved(weights, gradient)
+
     def step(self, gradient: Gradient | None, used: int, scale: float = 1.0) -> None:
         """Step along a mean of gradients.
 
@@ -314,6 +393,8 @@ class Method(ABC):
 
     source: ClassVar[str] = ""
     """The publication that the method comes from."""
+    overlapped: ClassVar[bool] = False
+    """Whether workers compute while their latencies pass, see ``WorkerClock``."""
 
     def __init__(self, pool: Pool, budget: int) -> None:
         self.pool = pool
@@ -350,6 +431,12 @@ class Method(ABC):
         raise ValueError(
             f"no step size of theory is known for {type(self).__name__}: give a learning rate",
         )
+
+    def check(self, trainer: Trainer) -> None:  # noqa: B027
+        """Raise a ValueError if the settings of a training do not go with the method.
+
+        By default all that ``MethodRun`` takes do.
+        """
 
     def begin(self, server: ParameterServer) -> None:
         """Start the first tasks, by default one on each worker that takes part."""

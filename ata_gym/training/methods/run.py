@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from ata_gym.scenarios import PoolData, resolve
-from ata_gym.training.methods import asynchronous, heterogeneous, oracle, synchronous
+from ata_gym.training.methods import asynchronous, heterogeneous, local, oracle, synchronous
 from ata_gym.training.methods.method import Method, ParameterServer, UpdateRecord, WorkerClock
 from ata_gym.training.problem import Problem
 from ata_gym.training.problems.tasks import Tasks
@@ -37,13 +37,15 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
         "malenia": heterogeneous.Malenia,
         "ringleader": heterogeneous.Ringleader,
         "rescaled-asgd": heterogeneous.RescaledAsgd,
+        "local-sgd": local.LocalSgd,
+        "loscar-sgd": local.LoscarSgd,
     },
 )
 """The methods that ship with the package.
 
 Where the data differ by worker, fast workers weigh more in all of them but malenia, ringleader and
-rescaled-asgd, and minibatch, r2sp and ssp, for which each worker computes as much;
-``quadratic.HeterogeneousQuadratic`` has figures."""
+rescaled-asgd, local-sgd with ``average="normalised"``, and minibatch, r2sp and ssp, for which each
+worker computes as much; ``quadratic.HeterogeneousQuadratic`` has figures."""
 
 
 def find_method(method: str | type[Method]) -> type[Method]:
@@ -128,8 +130,14 @@ class MethodRun(Iterator[UpdateRecord]):
             ) from error
         # The server says how many gradients an update has, so that the trainer's own B is not used.
         self._trainer = Trainer(problem, 1, **settings)
-        self._clock = WorkerClock(scenario.pool, seed, self.method.time_limit)
-        self._server = ParameterServer(self._clock, self._trainer)
+        self.method.check(self._trainer)
+        clock = WorkerClock(
+            scenario.pool,
+            seed,
+            self.method.time_limit,
+            self.method.overlapped,
+        )
+        self._server = ParameterServer(clock, self._trainer)
         self.method.begin(self._server)
 
     @property
@@ -145,7 +153,5 @@ class MethodRun(Iterator[UpdateRecord]):
         updates = self._server.updates
         self.method.proceed(self._server)
         while self._server.updates == updates:
-            if self._clock.trace_ended:
-                raise StopIteration
             self.method.arrive(self._server, self._server.next())
         return self._server.record

@@ -244,6 +244,37 @@ class Trainer:
             self.settings.on_step(self.round, gradient.loss, self)
         return gradient.loss
 
+    def check_plain_sgd(self) -> None:
+        """Raise a ValueError unless each step is one of plain SGD with one learning rate."""
+        others = {
+            f"optimizer={self.optimizer_choice.name!r}": self.optimizer_choice.name != "sgd",
+            "parameter_groups": self.settings.parameter_groups is not None,
+            "clip_norm": self.settings.clip_norm is not None,
+        }
+        if any(others.values()):
+            names = ", ".join(name for name, given in others.items() if given)
+            raise ValueError(
+                f"local steps are steps of plain SGD, and do not go with {names}: choose"
+                " optimizer=sgd, without parameter_groups and clip_norm",
+            )
+
+    def moved(self, weights: Weights, gradient: Gradient) -> Weights:
+        """The weights after a step of plain SGD from others, with this round's learning rate.
+
+        The model and the round stay as they are.
+
+        Args:
+            weights: Where the step begins, as ``copy_weights`` gives it.
+            gradient: What it goes along, as ``gradient`` gives it.
+        """
+        rate = self._optimizer.param_groups[0]["lr"]
+        parts = iter(gradient.parts)
+        after = []
+        for own, values in zip(self.model.parameters(), weights, strict=True):
+            part = next(parts) if own.requires_grad else None
+            after.append(values if part is None else values.add(part, alpha=-rate))
+        return tuple(after)
+
     def skip(self) -> None:
         """End the running round without a step."""
         self._end_round(0)

@@ -169,7 +169,7 @@ def test_on_cuda_the_clock_is_the_same_and_the_loss_follows(name):
     np.testing.assert_allclose(on_cuda.loss, on_cpu.loss, rtol=1e-9)
 
 
-NO_THEORY = {"rennala-mvr", "ringmaster-lmo"}
+NO_THEORY = {"rennala-mvr", "ringmaster-lmo", "local-sgd", "loscar-sgd"}
 """Methods for which no step size of theory is known here."""
 ACCURACY = 0.3
 POOLS = {"random": exponential([1.0, 2.0, 4.0]), "fixed": deterministic([1.0, 1.7, 4.2])}

@@ -71,6 +71,18 @@ class MethodChoice:
             )
         return cls(text, name, lr, GIVEN if separator else None)
 
+    def check(self, experiment: Experiment, trainer: Trainer) -> None:
+        """Refuse what the method cannot run, before anything runs.
+
+        Raises:
+            ValueError: If the method does not go with the pool, the budget, the problem or the
+                settings of the trainer.
+        """
+        # The rate does not matter yet.
+        self.rate(experiment, trainer.problem, 1.0)
+        scenario = experiment.scenario
+        find_method(self.method)(scenario.pool, scenario.budget).check(trainer)
+
     def rate(
         self,
         experiment: Experiment,

@@ -86,9 +86,8 @@ class LossStudy(Study):
     def check(self) -> None:
         for policy in self.policies:
             self.experiment.try_out(policy)
-        # The rates do not matter yet: what cannot have a rate is refused before anything runs.
         for choice in self.methods:
-            choice.rate(self.experiment, self.training.trainer.problem, 1.0)
+            choice.check(self.experiment, self.training.trainer)
 
     def begin(self, folder: Path, command: Sequence[str]) -> list[Job]:
         experiment = self.experiment

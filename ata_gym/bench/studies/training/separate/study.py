@@ -118,7 +118,7 @@ class SeparateTrainings(Study):
                 )
             self.experiment.try_out(policy)
         for choice in self.methods:
-            choice.rate(self.experiment, self.training.trainer.problem, 1.0)
+            choice.check(self.experiment, self.training.trainer)
         # It refuses wrong workers.
         _ = self.clock
 
