@@ -79,3 +79,23 @@ def test_rivals_train_on_the_clock_until_each_time(method):
         assert figures[1] < figures[0]
     overflow = newest_training.curve(case, problem, rival, 1e9, 3, np.array([300.0]))
     assert np.isinf(overflow).all()
+
+
+def test_a_loss_that_is_no_number_is_never_the_best(monkeypatch):
+    class Run:
+        def __init__(self, *_args, **_arguments):
+            self.runtime = 0.0
+
+        def __next__(self):
+            self.runtime += 1.0
+            if self.runtime > 2.0:
+                raise FloatingPointError
+            return self
+
+        def evaluate(self):
+            return {"test_loss": 1.0 if self.runtime < 2.0 else np.nan}
+
+    monkeypatch.setattr(newest_training, "MethodRun", Run)
+    case = Case(lambda _: None, {}, 4.0)
+    figures = newest_training.curve(case, None, Rival("asgd", 1.0), 1.0, 0, np.arange(1.0, 5.0))
+    assert figures.tolist() == [1.0, np.inf, np.inf, np.inf]
