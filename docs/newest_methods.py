@@ -27,6 +27,7 @@ SEEDS = 5
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "asgd": ("asgd", {}),
     "delay-adaptive-asgd": ("delay-adaptive-asgd", {}),
+    "malenia": ("malenia", {}),
     "ringleader": ("ringleader", {}),
     "rescaled-asgd, times known": ("rescaled-asgd", {}),
     "rescaled-asgd, discount=1": ("rescaled-asgd", {"discount": 1.0}),

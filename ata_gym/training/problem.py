@@ -90,7 +90,7 @@ class HeterogeneousProblem(Problem, Protocol):
         """
 
 
-_SHIPPED = {name: name for name in ("digits", "cifar100", "quadratic")} | {
+_SHIPPED = {name: name for name in ("digits", "text", "cifar100", "quadratic")} | {
     "heterogeneous": "quadratic",
 }
 """The module of each problem, which is a function there."""

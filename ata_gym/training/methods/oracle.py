@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.linalg import vector_norm
 
 from ata_gym.pools import Pool
 from ata_gym.training.devices.workers import Parts
@@ -12,54 +13,62 @@ from ata_gym.training.methods.asynchronous import Ringmaster
 from ata_gym.training.methods.method import EndedTask, Method, ParameterServer
 from ata_gym.utils.validation import real, unknown
 
+_STEPS = 5
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""The Newton-Schulz steps of Muon and their polynomial (Jordan et al., 2024, and torch)."""
 
-def _over_its_length(part: Tensor) -> Tensor:
-    length: Tensor = part.norm()
-    return part / length.clamp(min=torch.finfo(part.dtype).tiny)
 
-
-def euclidean(parts: Parts) -> Parts:
+def euclidean(parts: list[Tensor]) -> list[Tensor]:
     """The momentum m / ||m||, with the length of all parts together; 0 for m = 0."""
-    lengths = [part.norm() for part in parts if part is not None]
-    if not lengths:
+    if not parts:
         return parts
-    length = torch.stack(lengths).norm()
-    length = length.clamp(min=torch.finfo(length.dtype).tiny)
-    return [part if part is None else part / length for part in parts]
+    length = _length(torch.stack([vector_norm(part) for part in parts]))
+    return [part / length for part in parts]
 
 
-def sign(parts: Parts) -> Parts:
+def sign(parts: list[Tensor]) -> list[Tensor]:
     """The sign of each number, 0 for 0."""
-    return [part if part is None else part.sign() for part in parts]
+    return [part.sign() for part in parts]
 
 
-def spectral(parts: Parts) -> Parts:
+def spectral(parts: list[Tensor]) -> list[Tensor]:
     """U V' for each part U S V', by the Newton-Schulz steps of ``torch.optim.Muon``.
 
-    They are five, in bfloat16, and leave singular values between about 0.7 and 1.2 in place of 1.
-    A part of more than two dimensions, as of a convolution, is a matrix with a row for each output;
-    a vector or a number is a matrix with one row, m / ||m|| exactly.
+    They are five, and leave singular values between about 0.7 and 1.2 in place of 1. On a GPU they
+    are computed in bfloat16, as torch does everywhere; on a CPU in the part's own precision, since
+    small products in bfloat16 take twice as long there. A part of more than two dimensions, as of a
+    convolution, is a matrix with a row for each output; a vector or a number is a matrix with one
+    row, m / ||m|| exactly.
     """
-    return [part if part is None else _orthogonal(part) for part in parts]
+    return [_orthogonal(part) for part in parts]
+
+
+def _length(part: Tensor) -> Tensor:
+    """The length of all numbers of a part, which one may divide by."""
+    length: Tensor = vector_norm(part)
+    return length.clamp(min=torch.finfo(length.dtype).tiny)
 
 
 def _orthogonal(part: Tensor) -> Tensor:
     rows = len(part) if part.dim() > 1 else 1
     matrix = part.reshape(rows, -1)
     if min(matrix.shape) <= 1:
-        return _over_its_length(part)
-    # The optimiser lengthens its steps for matrices with more rows than columns, and only these.
+        return part / _length(part)
+    if part.is_cuda:
+        matrix = matrix.bfloat16()
+    # With x wide, x x' is the smaller of the two products.
     tall = matrix.shape[0] > matrix.shape[1]
-    wide = matrix.T if tall else matrix
-    point = nn.Parameter(torch.zeros_like(wide))
-    point.grad = wide
-    muon = torch.optim.Muon([point], lr=1.0, weight_decay=0.0, momentum=0.0, nesterov=False)
-    muon.step()  # type: ignore[no-untyped-call]
-    direction = -point.detach()
-    return (direction.T if tall else direction).reshape(part.shape)
+    x = matrix.T if tall else matrix
+    x = x / _length(x)
+    a, b, c = _COEFFICIENTS
+    for _ in range(_STEPS):
+        gram = x @ x.T
+        # x <- a x + b (x x') x + c (x x')^2 x
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.T if tall else x).to(part.dtype).reshape(part.shape)
 
 
-NORMS: Mapping[str, Callable[[Parts], Parts]] = MappingProxyType(
+NORMS: Mapping[str, Callable[[list[Tensor]], list[Tensor]]] = MappingProxyType(
     {"euclidean": euclidean, "sign": sign, "spectral": spectral},
 )
 """For each norm the point of its unit ball that is farthest along m: -lmo(m)."""
@@ -110,19 +119,23 @@ class RingmasterLmo(Ringmaster):
         if server.delay(task) < self.max_delay:
             gradient = server.mean_gradient([task], task.weights)
             if self._momentum is None:
-                momentum = gradient.parts
+                self._momentum = gradient.parts
             else:
-                momentum = [
+                self._momentum = [
                     _mean(m, g, self.alpha)
                     for m, g in zip(self._momentum, gradient.parts, strict=True)
                 ]
-            self._momentum = momentum
-            server.step(gradient._replace(parts=self.farthest(momentum)), 1)
+            server.step(gradient._replace(parts=self._direction(self._momentum)), 1)
         server.start([task.worker])
+
+    def _direction(self, momentum: Parts) -> Parts:
+        """The parts of -lmo(m); a part that never had a gradient stays None."""
+        directions = iter(self.farthest([part for part in momentum if part is not None]))
+        return [None if part is None else next(directions) for part in momentum]
 
 
 def _mean(momentum: Tensor | None, gradient: Tensor | None, weight: float) -> Tensor | None:
-    """One part of m_k; a part without a gradient leaves it as it was."""
+    """One part of m_k, in the place of m_{k-1}; without a gradient it stays as it was."""
     if momentum is None or gradient is None:
         return gradient if momentum is None else momentum
-    return momentum.lerp(gradient, weight)
+    return momentum.lerp_(gradient, weight)

@@ -9,7 +9,7 @@ import torch
 from ata_gym.pools import deterministic, trace
 from ata_gym.simulation.keys import derive_keys, stream_keys
 from ata_gym.training.methods import METHODS, MethodRun
-from ata_gym.training.methods.oracle import spectral
+from ata_gym.training.methods.oracle import NORMS, spectral
 from ata_gym.training.problems.quadratic import Quadratic
 from tests.training.small_problem import run_method, weights
 
@@ -179,6 +179,29 @@ def test_the_spectral_step_has_the_singular_vectors_of_the_momentum(shape):
     assert (np.diag(core) > 0.6).all()
     assert (np.diag(core) < 1.3).all()
     assert not spectral([torch.zeros(shape)])[0].any()
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
+@pytest.mark.parametrize("shape", [(8, 5), (5, 8), (32, 144)])
+def test_the_spectral_step_is_that_of_muon(shape):
+    m = torch.from_numpy(np.random.default_rng(2).normal(size=shape)).float()
+    point = torch.nn.Parameter(torch.zeros(shape))
+    point.grad = m
+    torch.optim.Muon([point], lr=1.0, weight_decay=0.0, momentum=0.0, nesterov=False).step()
+    # Muon makes its steps longer for matrices with more rows than columns.
+    longer = max(1.0, shape[0] / shape[1]) ** 0.5
+    (u,) = spectral([m])
+    # It computes in bfloat16, whose numbers have eight bits.
+    assert (u + point.detach() / longer).norm() < 0.05 * u.norm()
+
+
+@pytest.mark.parametrize("norm", ["euclidean", "sign", "spectral"])
+def test_parts_without_a_gradient_stay_without_a_direction(norm):
+    assert NORMS[norm]([]) == []
+    method = METHODS["ringmaster-lmo"](deterministic([1.0]), 1, norm=norm)
+    first, second = method._direction([None, torch.ones(2, 2)])
+    assert first is None
+    assert second is not None
 
 
 @pytest.mark.parametrize("norm", ["euclidean", "sign", "spectral"])

@@ -61,6 +61,24 @@ def test_digits_are_real_images_held_out_without_overlap():
     }
 
 
+def test_text_has_the_letters_in_order_and_is_learned():
+    problem = make_problem("text")
+    train, test = problem._train, problem._test
+    assert (train.inputs.shape[1], len(test.labels)) == (8, 2000)
+    # Each window is the one before, moved on by a letter, which was its label.
+    assert torch.equal(train.inputs[1:, :-1], train.inputs[:-1, 1:])
+    assert torch.equal(train.inputs[1:, -1], train.labels[:-1])
+    assert test.inputs[0, -1] == train.labels[-1]
+    letters = " abcdefghijklmnopqrstuvwxyz.,"
+    assert "the following" in "".join(letters[i] for i in train.labels[:50_000])
+    shares = np.bincount(train.labels, minlength=29) / len(train.labels)
+    entropy = -(shares * np.log(shares)).sum()
+    trainer = Trainer(problem, 8, micro_batch=8)
+    for _ in range(150):
+        trainer.step()
+    assert trainer.evaluate()["test_loss"] < entropy - 0.3
+
+
 def test_a_problem_of_ones_own_by_name_and_a_task_has_its_own_draw(monkeypatch):
     own = types.SimpleNamespace(mine=lambda: of(points()), nothing=lambda: None)
     monkeypatch.setitem(sys.modules, "my_own", own)
