@@ -1,4 +1,4 @@
-"""Draw what the learned policy does where workers change, beside the default and an oracle.
+"""Draw what the learned policy does where workers change, beside the plan of the default.
 
 ``python notebooks/what_was_learned.py`` writes ``notebooks/pictures/what-was-learned.png``, and
 prints the numbers.
@@ -22,7 +22,10 @@ from ata_gym.scenarios import Scenario
 from ata_policies.steps import play
 
 PICTURE = Path(__file__).parent / "pictures" / "what-was-learned.png"
-POLICIES = ("learned", "distribution-learner", "dynamic-oracle")
+# the default alone: beside its plan it has this very network
+PLAN = "distribution-learner:network=False"
+POLICIES = ("learned", PLAN, "dynamic-oracle")
+NAMES = {PLAN: "the default's plan alone"}
 BUDGET = 14
 ROUNDS = 60
 ROWS = 256
@@ -64,7 +67,7 @@ def main() -> None:
                 np.arange(1, ROUNDS + 1),
                 tasks,
                 **look,
-                label=f"{policy}: runtime {runtime:.0f}",
+                label=f"{NAMES.get(policy, policy)}: runtime {runtime:.0f}",
             )
             print(
                 f"{title}: {policy} {runtime:.0f};",

@@ -65,8 +65,9 @@ ZOO = {
     "planning": {"beliefs"},
     "setting": {"facts"},
     "policy": {"beliefs", "explanation", "facts", "observations", "setting"},
-    "allocation": RULES - {"allocation"},
-    **dict.fromkeys(("race", "dispatch", "lb_bsp", "learned"), RULES),
+    "learned": RULES - {"allocation", "planning"},
+    "allocation": {*RULES, "learned"} - {"allocation"},
+    **dict.fromkeys(("race", "dispatch", "lb_bsp"), RULES),
 }
 """The rooms of the zoo that policies are made of.
 

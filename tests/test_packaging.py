@@ -67,12 +67,13 @@ def test_the_base_import_loads_nothing_heavy_and_leaves_the_handlers_of_signals_
     assert not loaded & HEAVY
 
 
-def test_the_base_has_only_its_four_dependencies_and_all_holds_every_extra_but_dev():
+def test_the_base_has_only_its_five_dependencies_and_all_holds_every_extra_but_dev():
     assert {Requirement(line).name for line in PROJECT["dependencies"]} == {
         "gymnasium",
         "numpy",
         "scipy",
         "numba",
+        "safetensors",
     }
     (everything,) = map(Requirement, EXTRAS["all"])
     assert (everything.name, everything.extras) == (PROJECT["name"], EXTRAS.keys() - {"all", "dev"})

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="extra train is not installed")
-pytest.importorskip("safetensors", reason="extra rl is not installed")
 
 if True:  # after the check that they are installed
     from ata_gym.models.checkpoint import pack, unpack

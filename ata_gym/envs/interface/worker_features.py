@@ -295,6 +295,11 @@ class WorkerMemory(NamedTuple):
     """The numbers of each worker, in the columns of ``MemoryColumns``, shape (E, n, 16)."""
 
     @classmethod
+    def bounded(cls, numbers: Floats) -> Self:
+        """The memory of these numbers, (E, n, 16), each within what its column may hold."""
+        return cls(np.clip(np.nan_to_num(numbers), _LOWEST_NUMBERS, _HIGHEST_NUMBERS))
+
+    @classmethod
     def empty(cls, rows: int, n: int) -> Self:
         """The memory of E rows of n workers at the start of an episode."""
         return cls(np.zeros((rows, n, len(MEMORY))))

@@ -4,14 +4,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ata_gym.envs.interface.worker_features import RoundFeatures
+from ata_gym.scenarios import SPLITS
 from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
+from ata_policies.allocation.experts import Experts
 from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.explanation import listed
+from ata_policies.learned.network import Network, read_network
+from ata_policies.learned.policy import WEIGHTS
 from ata_policies.observations import Observation
 from ata_policies.planning.plan import Problem, make_plans
 from ata_policies.policy import Policy, State
@@ -21,6 +26,9 @@ _WORKERS_TOGETHER = 1024
 """Workers of the rows whose plans are made together: more would not fit into the cache."""
 _FORESEEN_PER_ROUND = 4.0
 """Rounds to come for each round so far, where the horizon is not known."""
+_PLANS = 1
+_CHOICE = 2
+"""What a row draws random numbers for: its plans, and who decides."""
 
 
 class AllocationPlan(NamedTuple):
@@ -42,6 +50,8 @@ class AllocationPlan(NamedTuple):
     """Which workers are there."""
     awaited: Wholes
     """(E, n) rounds until it is known what came of each worker's last trial."""
+    experts: Experts | tuple[()]
+    """What is known of a network beside the plan; empty where there is none."""
 
 
 class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
@@ -77,11 +87,18 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     counts as slow as theirs were at that age, so that it is tried where what it gains later is
     worth that.
 
+    Where the workers' levels move (``DistributionBelief.moves``), a network that was trained on
+    changing workers (``Learned``) decides some of the rounds in place of the plan: each with the
+    probability that its rounds cost less than those of the other (``Experts``). What either of them
+    asks of the workers is learned by both. There is no network where results are late (``delay``),
+    nor where workers' prices differ, which it was not trained on.
+
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that
     owe results get nothing but probes after 8 to 64 rounds (``Availability``).
 
     Args:
         weight: Tasks that the other workers' shapes count for in a worker's own, above 0.
+        network: Whether the network decides some rounds where levels move.
     """
 
     belief = DistributionBelief
@@ -91,6 +108,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     priced = uses_unit_costs = True
     uses_latency = True
     nonstationary = True
+    trained_on = SPLITS["train"]
     kernels = (
         "ata_policies.planning.local_search",
         "ata_policies.beliefs.distributions.observing",
@@ -101,17 +119,26 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         "ata_policies.planning.exploration",
     )
 
-    def __init__(self, setting: Setting, *, weight: float = 5.0, seed: int = 0) -> None:
+    def __init__(
+        self, setting: Setting, *, weight: float = 5.0, network: bool = True, seed: int = 0
+    ) -> None:
         super().__init__(setting, seed=seed)
         self.weight = real("weight", weight)
         self._prices = setting.prices
+        self._network: Network | None = None
+        if network and setting.delay == 0 and np.ptp(self._prices) == 0.0:
+            self._network = read_network(WEIGHTS)
+        self._of_round = RoundFeatures(setting.budget, self._prices[0], setting.horizon)
 
     def first_plan(self, rows: int) -> AllocationPlan:
         no_tasks = np.zeros((rows, self.setting.n), np.int64)
         zeros = np.zeros(rows)
         availability = Availability.full(rows, self.setting.n, FIRST_PAUSE)
+        experts: Experts | tuple[()] = ()
+        if self._network is not None:
+            experts = Experts.begin(self._network, rows, self.setting.n)
         return AllocationPlan(
-            no_tasks, no_tasks, no_tasks[:, 0], zeros, zeros, zeros, availability, no_tasks
+            no_tasks, no_tasks, no_tasks[:, 0], zeros, zeros, zeros, availability, no_tasks, experts
         )
 
     def act(
@@ -122,6 +149,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         reach = state.belief.reach
         alarmed = state.belief.alarmed()
         probes = state.belief.probes()
+        moves = state.belief.moves()
         available_before = plan.availability.available()
         availability = plan.availability
         availability = availability.updated(
@@ -149,7 +177,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
                 best=plan.best.copy(),
                 due=plan.due.copy(),
             )
-            draws = state.round_uniforms(self.setting.n + 2, 1)
+            draws = state.round_uniforms(self.setting.n + 2, _PLANS)
             # rows without any result of a worker that is there have nothing to plan on
             has_results = (available & (state.belief.counts > 0.0)).any(axis=1)
             if (replanned & ~has_results).any():
@@ -158,12 +186,44 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
             size = max(1, _WORKERS_TOGETHER // self.setting.n)
             for start in range(0, rows.size, size):
                 self._plan(state, plan, available, probes, draws, rows[start : start + size])
-        availability = availability._replace(allocation=plan.allocation)
         if self.setting.delay > 0:
             tried = plan.allocation > plan.best
             awaited = np.where(tried, self.setting.delay, np.maximum(plan.awaited - 1, 0))
             plan = plan._replace(awaited=awaited)
-        return plan.allocation.copy(), state._replace(plan=plan._replace(availability=availability))
+        tasks = plan.allocation.copy()
+        if isinstance(plan.experts, Experts) and (moves | plan.experts.tracked).any():
+            tasks, experts = self._choose(state, plan.experts, tasks, available, moves, observation)
+            plan = plan._replace(experts=experts)
+        availability = availability._replace(allocation=tasks.copy())
+        return tasks, state._replace(plan=plan._replace(availability=availability))
+
+    def _choose(
+        self,
+        state: State[DistributionBelief, AllocationPlan],
+        experts: Experts,
+        tasks: Ints,
+        available: Mask,
+        moves: Mask,
+        observation: Observation,
+    ) -> tuple[Ints, Experts]:
+        """Let the network decide some of the rounds of the rows where levels move.
+
+        Args:
+            state: What is known.
+            experts: What is known of the network's side.
+            tasks: (E, n) the tasks by the plan.
+            available: (E, n) the workers that are there.
+            moves: (E,) where levels move.
+            observation: The feedback of the last round.
+        """
+        assert self._network is not None
+        last_tasks = state.plan.availability.allocation
+        experts = experts.with_costs(observation, self._prices)
+        experts = experts.with_workers(state.belief, moves, last_tasks, observation)
+        uniforms = state.round_uniforms(self.setting.n + 1, _CHOICE)
+        return experts.decide(
+            self._network, self._of_round, state.round, tasks, available, moves, uniforms
+        )
 
     def last_action(self, state: State[DistributionBelief, AllocationPlan]) -> Ints:
         return np.asarray(state.plan.availability.allocation)
@@ -173,7 +233,9 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         tried = plan.allocation[row] > plan.best[row]
         text = f"this allocation until round {plan.due[row] - 1}; {state.belief.describe(row)}"
         if tried.any():
-            return f"{text}; tried for what is learned: {listed(tried)}"
+            text = f"{text}; tried for what is learned: {listed(tried)}"
+        if isinstance(plan.experts, Experts):
+            return f"{text}{plan.experts.describe(row)}"
         return text
 
     def _begin(

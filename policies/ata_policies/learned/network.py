@@ -11,11 +11,12 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES, Features
 from ata_gym.typing import Floats32, Ints
 from ata_gym.utils.compiled import kernel, phase
-from ata_gym.utils.extras import require
 from ata_gym.utils.files.atomic import check_source, write_whole
 from ata_gym.utils.files.sealed import array_checksum
 from ata_gym.utils.ranges import Within
@@ -271,13 +272,10 @@ def write_network(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
         path: The file.
         tensors: The tensors, by torch's names.
     """
-    safetensors = require("safetensors.numpy", extra="rl", purpose="A learned policy")
     arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     write_whole(
         path,
-        lambda target: safetensors.save_file(
-            arrays, target, metadata={_CHECKSUM: array_checksum(arrays)}
-        ),
+        lambda target: save_file(arrays, target, metadata={_CHECKSUM: array_checksum(arrays)}),
     )
 
 
@@ -288,13 +286,12 @@ def read_network(path: Path) -> Network:
     Raises:
         ValueError: If it holds no ``RecurrentWorkersNet``, or other weights than were written.
     """
-    safetensors = require("safetensors", extra="rl", purpose="A learned policy")
     try:
         check_source(path)
-        with safetensors.safe_open(path, framework="numpy") as file:
+        with safe_open(path, framework="numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
             recorded = (file.metadata() or {}).get(_CHECKSUM)
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"cannot read the weights in {path}: {error}") from error
     if recorded != array_checksum(tensors):
         if recorded is None:

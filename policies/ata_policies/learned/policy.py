@@ -12,7 +12,7 @@ from ata_gym.envs.interface.worker_features import (
     present_in,
 )
 from ata_gym.scenarios import SPLITS
-from ata_gym.typing import Ints
+from ata_gym.typing import Floats, Ints
 from ata_policies.learned.network import Network, NetworkMemory, read_network
 from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
@@ -66,14 +66,45 @@ class Learned(Policy[WorkerMemory, NetworkMemory]):
         self, state: State[WorkerMemory, NetworkMemory], observation: Observation
     ) -> tuple[Ints, State[WorkerMemory, NetworkMemory]]:
         belief = state.belief.with_answers(observation)
-        features = features_of(belief, self._of_round, state.round - 1, observation)
-        features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
-        logits, memory = self.network(features, state.plan)
-        scores = logits + _TIES * state.round_uniforms(self.setting.n, 0)
-        tasks = tasks_of_shares(scores, self.setting.budget, 1.0, present_in(observation))
+        tasks, memory = shares(
+            self.network,
+            belief,
+            state.plan,
+            self._of_round,
+            state.round - 1,
+            observation,
+            state.round_uniforms(self.setting.n, 0),
+        )
         return tasks, state._replace(belief=belief.with_assigned(tasks), plan=memory)
 
     def note_tasks(
         self, state: State[WorkerMemory, NetworkMemory], tasks: Ints
     ) -> State[WorkerMemory, NetworkMemory]:
         return state._replace(belief=state.belief.with_assigned(tasks))
+
+
+def shares(
+    network: Network,
+    workers: WorkerMemory,
+    memory: NetworkMemory,
+    of_round: RoundFeatures,
+    round: Ints,
+    observation: Observation,
+    uniforms: Floats,
+) -> tuple[Ints, NetworkMemory]:
+    """Share a budget by the network's logits; return the tasks, (E, n), and its next memory.
+
+    Args:
+        network: The network.
+        workers: What was seen of the workers.
+        memory: What the network remembers.
+        of_round: What the features hold of the scenario.
+        round: (E,) the coming round, from 0 on.
+        observation: The feedback of the last round; places without a worker get nothing.
+        uniforms: (E, n) numbers that break ties.
+    """
+    features = features_of(workers, of_round, round, observation)
+    features[..., 0] = np.minimum(features[..., 0], _MOST_LOGS)
+    logits, memory = network(features, memory)
+    scores = logits + _TIES * uniforms
+    return tasks_of_shares(scores, of_round.budget, 1.0, present_in(observation)), memory

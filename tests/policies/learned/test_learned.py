@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import safetensors.numpy as safetensors
 
 import ata_policies
 from ata_gym.envs.interface.worker_features import ROUND_FEATURES, WIDTH, WORKER_FEATURES
@@ -19,8 +20,6 @@ from ata_policies.learned.network import Network, write_network
 from ata_policies.learned.policy import WEIGHTS
 from ata_policies.observations import with_latency_spread
 from ata_policies.steps import play
-
-safetensors = pytest.importorskip("safetensors.numpy", reason="extra rl is not installed")
 
 ALLOCATION, RACE, DISPATCH = (
     f"ata_gym/Task{name}-v0" for name in ("Allocation", "Race", "Dispatch")

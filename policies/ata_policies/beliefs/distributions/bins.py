@@ -71,6 +71,10 @@ _SIGNED_IN_TRACK = (
 _LEAST_OF_TRACK = tuple(-FINITE if place in _SIGNED_IN_TRACK else 0.0 for place in range(SLOT.size))
 
 
+_MOST_CHANGES = 0.05
+"""Changes that lasted, in a round of a row whose levels do not move, at most."""
+
+
 class DistributionBelief(NamedTuple):
     """Results and cancelled tasks of each worker that count, in moments and in bins of time.
 
@@ -231,6 +235,21 @@ class DistributionBelief(NamedTuple):
         """
         return np.where(self.last > 0.0, self.row[:, ROW.clock, None] - self.last, np.inf)
 
+    def moves(self) -> Mask:
+        """Return in which rows the levels of workers move, (E,).
+
+        They do where a memory shorter than all of the past predicts best, or levels return, or
+        changes that lasted came every 20 rounds or more often. Rows whose young workers are known
+        to have slow first tasks are left out: their levels only fall.
+        """
+        row = self.row
+        often = row[:, ROW.events] > _MOST_CHANGES * row[:, ROW.clock]
+        moves = (row[:, ROW.force] > 0.0) | (row[:, ROW.returns] > 0.0) | often
+        rows = np.flatnonzero(moves)
+        if rows.size > 0:
+            moves[rows] = ~self.take_rows(rows).slow_start().coming.any(axis=1)
+        return np.asarray(moves, np.bool_)
+
     def stale(self) -> Mask:
         """Return which workers are out of use and due for another try, (E, n).
 
@@ -247,7 +266,7 @@ class DistributionBelief(NamedTuple):
 
         The mask has the shape (E, n); a worker's last round is its last round with feedback.
         """
-        return np.asarray(self._of_worker(SLOT.stretch) > 0.0)
+        return np.asarray(self.of_worker(SLOT.stretch) > 0.0)
 
     def alarmed(self) -> Mask:
         """Return in which rows a worker became a suspect, or ceased to be one, in the last round.
@@ -267,11 +286,11 @@ class DistributionBelief(NamedTuple):
         if not suspects.any():
             return self._shares_factor()
         clock = self.row[:, ROW.clock, None]
-        due = self._of_worker(SLOT.due)
-        hit = self._of_worker(SLOT.suspected)
+        due = self.of_worker(SLOT.due)
+        hit = self.of_worker(SLOT.suspected)
         probes: Mask = suspects & (due <= clock + 1.0)
         due_together = probes & (due > clock)
-        usual_mean = self.mean() / np.where(due_together, self._of_worker(SLOT.stretch), 1.0)
+        usual_mean = self.mean() / np.where(due_together, self.of_worker(SLOT.stretch), 1.0)
         for row in np.flatnonzero(due_together.any(axis=1)):
             waiting = np.flatnonzero(due_together[row])
             waiting = waiting[np.argsort(usual_mean[row, waiting], kind="stable")]
@@ -298,7 +317,18 @@ class DistributionBelief(NamedTuple):
                 probes[row, worker] = mean[worker] < factor[row] * slowest
         return probes
 
-    def _of_worker(self, column: int, workers: Ints | None = None) -> Floats:
+    def level(self, memory: int, usual: Floats) -> Floats:
+        """Return the mean task time of each worker by one of the memories, (E, n).
+
+        Args:
+            memory: The memory's place in ``HORIZONS``.
+            usual: (E, n) mean times that count as one result more.
+        """
+        results = self.of_worker(SLOT.results + 2 * memory)
+        time = self.of_worker(SLOT.time + 2 * memory)
+        return np.asarray((time + usual) / (results + 1.0))
+
+    def of_worker(self, column: int, workers: Ints | None = None) -> Floats:
         """Return a number of each worker's slot, (E, n), or of some workers; 0 without a slot."""
         rows = np.arange(len(self.slot))[:, None]
         if workers is None:
@@ -339,7 +369,7 @@ class DistributionBelief(NamedTuple):
 
         They include results that no longer tell how long the times are.
         """
-        return np.where(self.slot >= 0, self._of_worker(SLOT.mass), self.counts)
+        return np.where(self.slot >= 0, self.of_worker(SLOT.mass), self.counts)
 
     def later(self, workers: Ints | None = None) -> Floats:
         """Return how many results after the first are counted in bins.
@@ -347,7 +377,7 @@ class DistributionBelief(NamedTuple):
         Args:
             workers: (E, m) whose results; the numbers have this shape. None: all workers, (E, n).
         """
-        return np.maximum(self._of_worker(SLOT.mass, workers) - 1.0, 0.0)
+        return np.maximum(self.of_worker(SLOT.mass, workers) - 1.0, 0.0)
 
     def take_workers(self, workers: Ints) -> "DistributionBelief":
         """Return the belief about some workers only, in this order, as if there were no others.
