@@ -3,9 +3,8 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import sparse
-from scipy.optimize import linprog
 
 from ata_gym.pools.pool import Pool, checked_pool
 from ata_gym.theory.allocation.proxy_loss import proxy_loss, proxy_optimal
@@ -179,27 +178,32 @@ def _least_regret(slow: Floats, levels: Floats, missing: int, budget: int) -> fl
     unit = information[:, 0]
     # The variables, in units that keep the numbers near 1: the regret of the rounds of each loss
     # (L,), N_i f_i(1) from each loss (L m,), t, and w (m d,).
-    by_level = sparse.eye_array(levels.size)
-    by_task = sparse.eye_array(m * missing)
-    caps = sparse.kron(by_level, np.ones((m, 1))).multiply(
+    by_level = scipy.sparse.eye_array(levels.size)
+    by_task = scipy.sparse.eye_array(m * missing)
+    caps = scipy.sparse.kron(by_level, np.ones((m, 1))).multiply(
         (most_tasks * unit / gaps[:, None]).reshape(-1, 1)
     )
     gains = np.diff(information, axis=1, prepend=0.0) / unit[:, None]
-    of_worker = sparse.kron(
-        np.ones((1, levels.size)), sparse.block_diag([gain[:, None] for gain in gains])
+    of_worker = scipy.sparse.kron(
+        np.ones((1, levels.size)), scipy.sparse.block_diag([gain[:, None] for gain in gains])
     )
     rows: list[list[Any]] = [
-        [-caps, sparse.eye_array(levels.size * m), None, None],
-        [-budget * by_level, sparse.kron(sparse.diags_array(gaps), 1 / unit[None]), None, None],
+        [-caps, scipy.sparse.eye_array(levels.size * m), None, None],
+        [
+            -budget * by_level,
+            scipy.sparse.kron(scipy.sparse.diags_array(gaps), 1 / unit[None]),
+            None,
+            None,
+        ],
         [None, -of_worker, np.ones((m * missing, 1)), -by_task],
         [None, None, np.array([[-float(missing)]]), np.ones((1, m * missing))],
     ]
-    constraints: Any = sparse.block_array(rows, format="csr")
+    constraints: Any = scipy.sparse.block_array(rows, format="csr")
     limits = np.zeros(constraints.shape[0])
     limits[-1] = -1.0
     costs = np.zeros(constraints.shape[1])
     costs[: levels.size] = 1.0
-    solution = linprog(costs, A_ub=constraints, b_ub=limits, method="highs")
+    solution = scipy.optimize.linprog(costs, A_ub=constraints, b_ub=limits, method="highs")
     if solution.status != 0 or solution.fun is None:
         return None
     return float(solution.fun)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from ata_gym.bench.logs import Log
 from ata_gym.bench.studies.what_if.fixed_costs import changes_slowly
@@ -79,7 +79,7 @@ def cannot_bear(log: Log, tasks: Floats) -> str:
     log = log.part(slice(len(tasks)))
     present = log.present
     missing = np.where(present, 0.0, tasks)
-    errors = float(norm.isf(_LEVEL / len(log.workers)))
+    errors = -float(ndtri(_LEVEL / len(log.workers)))
     for place in np.argsort(-missing.sum(axis=0)).tolist():
         worker = log.workers[place]
         there = present[:, place]
