@@ -41,7 +41,7 @@ RECOMMENDED: tuple[Mapping[str, str], ...] = (
     MappingProxyType(
         {
             "distribution-learner": "hand out exactly B tasks and wait for all of them",
-            "learned": "the same, with up to some 50 workers whose speeds change",
+            "learned": "the same, for some 50 rounds under a periodic load",
             "race": "may cancel what is late",
             "dispatch": "may decide at each result who starts one more task",
             "restarting-beta": "must decide within a millisecond",

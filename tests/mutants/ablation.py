@@ -37,6 +37,7 @@ ROOMS = (
     "beliefs/distributions/adjustments/*.py",
     "planning/[!r]*.py",
     "allocation/distribution_learner.py",
+    "allocation/experts.py",
 )
 WORLDS = "steady:short,changing:stragglers-groups,unseen:racks,drawn:drawn-changing-12-v2"
 _POSSIBLE = {tuple: 2, int: 3, float: 4}  # of half, double, 0 and infinity

@@ -117,6 +117,9 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         "ata_gym.theory.allocation.beta_rule",
         "ata_policies.planning.knowledge",
         "ata_policies.planning.exploration",
+        "ata_policies.learned.network",
+        "ata_gym.envs.interface.worker_features",
+        "ata_gym.envs.interface.shares",
     )
 
     def __init__(
