@@ -307,7 +307,7 @@ class TaskGradients:
     @property
     def reached(self) -> bool:
         """Whether a backward pass of this rank gave a gradient to a parameter."""
-        return any(self._buckets.reached)
+        return any(parameter.grad is not None for parameter in self._buckets.parameters)
 
     def forget(self) -> None:
         """Begin the round anew, without the gradients and buffers of its tasks."""
