@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+
+def imported_class(package: str, name: str) -> Any:
+    """A class of a package that takes a second to import; None if nothing has imported it."""
+    return getattr(sys.modules.get(package), name, None)
 
 
 def is_instance(package: str, name: str, value: object) -> bool:
@@ -13,11 +18,15 @@ def is_instance(package: str, name: str, value: object) -> bool:
 
     It needs no import: what made such a value has imported the package.
     """
-    return package in sys.modules and isinstance(value, getattr(sys.modules[package], name))
+    kind = imported_class(package, name)
+    return kind is not None and isinstance(value, kind)
 
 
 def is_dtensor(tensor: object) -> bool:
     """Whether a tensor is a ``DTensor``."""
+    # Nearly all are of these two types, and each round asks often.
+    if type(tensor) in (Tensor, nn.Parameter):
+        return False
     return is_instance("torch.distributed.tensor", "DTensor", tensor)
 
 

@@ -117,7 +117,8 @@ class Plans:
             state = json.dumps(self.allocator.state_dict()).encode()
         else:
             state = b""
-        return zlib.crc32(state, zlib.crc32(np.append(shares, rounds).tobytes())) & 0xFFFFFF
+        total = zlib.crc32(str(rounds).encode(), zlib.crc32(shares.tobytes()))
+        return zlib.crc32(state, total) & 0xFFFFFF
 
     def _take_members(self, rounds: int) -> None:
         """Where ranks come and go, let those of the round be there, and no others."""

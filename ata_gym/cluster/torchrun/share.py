@@ -80,6 +80,8 @@ class Share:
     def _restart(self) -> None:
         """Begin the share without any task computed."""
         self._timed: list[_TimedBatch] = []
+        self.done = 0
+        """The number of tasks that are computed so far."""
         # The number of tasks of the batch that is being computed; 0 between two batches.
         self._batch_tasks = 0
         # The part of the mean loss that each pass had; in a pipeline the last stage has it.
@@ -97,11 +99,6 @@ class Share:
         self._has_failed_pass = False
         self.scaled = False
         """Whether a ``GradScaler`` scaled a loss, and so deals with infinite gradients."""
-
-    @property
-    def done(self) -> int:
-        """The number of tasks that are computed so far."""
-        return sum(batch.tasks for batch in self._timed)
 
     @property
     def had_one_pass(self) -> bool:
@@ -227,6 +224,7 @@ class Share:
         finally:
             self._batch_tasks = 0
         self._timed.append(_TimedBatch(tasks, cost, start, self.watch.mark()))
+        self.done += tasks
 
     def backward(
         self,

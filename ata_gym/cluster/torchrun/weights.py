@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -68,10 +69,16 @@ class ParameterSnapshot:
         return None
 
 
+class GradientHook(partial[None]):
+    """A hook of a round itself after the accumulation of a gradient; it changes no parameter."""
+
+
 def has_hooks(parameter: Tensor) -> bool:
     """Whether functions of the user run when the gradient of a parameter is computed."""
-    # One hook after the accumulation is the hook of ``Buckets``.
-    return len(parameter._post_accumulate_grad_hooks or ()) > 1 or bool(parameter._backward_hooks)
+    if parameter._backward_hooks:
+        return True
+    hooks = parameter._post_accumulate_grad_hooks
+    return bool(hooks) and not all(isinstance(hook, GradientHook) for hook in hooks.values())
 
 
 def fingerprint(parameters: Iterable[Tensor]) -> float:

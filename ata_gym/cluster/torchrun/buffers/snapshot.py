@@ -158,6 +158,8 @@ class BufferSnapshot:
             values: The values, and whether a buffer that is new on this rank is persistent, by
                 name.
         """
+        if not values:
+            return
         # Modules that have a tensor together go on to have it together if both get its value.
         places: dict[int, list[str]] = defaultdict(list)
         for name, tensor in self.current().items():

@@ -5,7 +5,6 @@ A bucket is summed over the ranks as soon as the last backward pass has filled i
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from threading import Lock
 from typing import Any
 from weakref import WeakMethod
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from ata_gym.cluster.torchrun.dtensors import alike, is_dtensor, local_part
 from ata_gym.cluster.torchrun.forms import Form, copy_all
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
+from ata_gym.cluster.torchrun.weights import GradientHook
 
 _SIZE = 25 * 2**20
 """The bytes of a bucket; while a bucket is sent, the next one is filled."""
@@ -62,8 +62,10 @@ class Buckets:
     A bucket is filled when the first backward pass has computed all of its gradients, and later
     passes add up in it, so that no second copy of the gradient is kept. In the last pass, if
     ``expect_last`` was called before, it is sent as soon as it is complete; otherwise ``sum`` sends
-    it. All ranks send the buckets in one order, so that each decides for itself when. The sums are
-    views of the buckets, and are valid until the next round.
+    it. A bucket of at most 25 MB that also holds extras, the only one of a small model, is filled
+    and sent after the last pass, so that no hook runs for its parameters. All ranks send the
+    buckets in one order, so that each decides for itself when. The sums are views of the buckets,
+    and are valid until the next round.
 
     Args:
         parameters: The parameters, of which all are trained; in the order in which forward passes
@@ -130,9 +132,12 @@ class Buckets:
         # The parameters outlive this object, which their hooks must not keep alive.
         method = WeakMethod(self._reached)
         self._hooks: list[Any] = []
-        for place, parameter in enumerate(self.parameters):
-            register: Any = parameter.register_post_accumulate_grad_hook
-            self._hooks.append(register(partial(_call, method, place)))
+        for bucket in self.buckets:
+            if bucket.holds_extras and bucket.flat.nbytes <= _SIZE:
+                continue
+            for place in bucket.places:
+                register: Any = self.parameters[place].register_post_accumulate_grad_hook
+                self._hooks.append(register(GradientHook(_call, method, place)))
         self._open = False
         self._lock = Lock()
 
@@ -144,7 +149,7 @@ class Buckets:
     def begin(self) -> None:
         """Begin a round, in which the parameters have no gradients yet."""
         self.reached = [False] * len(self.parameters)
-        """Whether a backward pass of this rank gave a gradient to each parameter."""
+        """Whether a backward pass of this rank gave a gradient to each parameter, once complete."""
         self.changed_after_send = False
         """Whether a gradient was added to a bucket that had been sent."""
         self.unexpected_sparse: int | None = None
@@ -172,11 +177,8 @@ class Buckets:
 
     def complete(self) -> list[Tensor]:
         """Fill all buckets, and return the norms of their gradients on this rank."""
+        self.reached = [parameter.grad is not None for parameter in self.parameters]
         for bucket in self.buckets[self.sent :]:
-            for place in bucket.places:
-                # Some schedules of pipelines set gradients themselves, which no hook notices.
-                if self.parameters[place].grad is not None:
-                    self.reached[place] = True
             self._fill(bucket)
             self._measure(bucket)
         return [bucket.norm for bucket in self.buckets if bucket.norm is not None]
@@ -224,7 +226,6 @@ class Buckets:
                 self._advance(place)
 
     def _advance(self, place: int) -> None:
-        self.reached[place] = True
         bucket = self._bucket_by_place[place]
         self.changed_after_send = self.changed_after_send or bucket.work is not None
         if place not in bucket.missing:

@@ -4,8 +4,10 @@ import operator
 import zlib
 from collections.abc import Collection
 from contextlib import ExitStack
+from math import isfinite
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -30,6 +32,7 @@ from ata_gym.cluster.torchrun.gradients.other_models import (
 )
 from ata_gym.cluster.torchrun.gradients.unsupported import (
     has_sparse_gradient,
+    is_special,
     parameter_groups,
     unsupported_parts,
 )
@@ -86,6 +89,10 @@ class TaskGradients:
         self._round = 0
         self._is_checked = True
         self._is_first = True
+        # How many ranks have reached each parameter that is trained, and the sums of the flags of
+        # the buffers, once both are summed.
+        self._counts: list[float] = []
+        self._buffer_flags: list[float] = []
         self.parameters: list[nn.Parameter] = []
         """All parameters as they are during the round; some may be frozen."""
         self.shards_in_replica = False
@@ -121,7 +128,7 @@ class TaskGradients:
         """Set aside what the model has, and let nothing in it communicate by itself."""
         # The modules may have changed since the last round.
         paths = {module: path for path, module in self.model.named_modules()}
-        modules = list(paths)
+        modules = list(filter(is_special, paths))
         for module in modules:
             if self._is_sharded_in_replica(module):
                 continue
@@ -202,7 +209,12 @@ class TaskGradients:
                 )
 
     def _begin(self, modules: Collection[nn.Module], trained: list[nn.Parameter]) -> None:
-        """Begin the round with buckets for these parameters, which are new ones if need be."""
+        """Begin the round with buckets for these parameters, which are new ones if need be.
+
+        Args:
+            modules: The modules that are special; others have no sparse gradients.
+            trained: The parameters that are trained.
+        """
         forms = gradient_forms(trained)
         if forms:
             device = forms[0].device
@@ -307,7 +319,7 @@ class TaskGradients:
     @property
     def reached(self) -> bool:
         """Whether a backward pass of this rank gave a gradient to a parameter."""
-        return any(self._buckets.reached)
+        return any(parameter.grad is not None for parameter in self._buckets.parameters)
 
     def forget(self) -> None:
         """Begin the round anew, without the gradients and buffers of its tasks."""
@@ -330,7 +342,7 @@ class TaskGradients:
         if (place := self._buckets.unexpected_sparse) is not None:
             return Fault.SPARSE, self._number(place)
         # A norm may be infinite just because the squares are too large, so the elements decide.
-        if finite and not all(norm.isfinite() for norm in norms):
+        if finite and not all(isfinite(norm) for norm in norms):
             place = self._buckets.not_finite()
             if place is not None:
                 return Fault.GRADIENT, self._number(place)
@@ -344,26 +356,31 @@ class TaskGradients:
         )
 
     @torch.no_grad()
-    def sum(self, message: Tensor, tasks: int, first: int, *, settle: bool = True) -> Tensor:
+    def sum(self, message: Floats, tasks: int, first: int, *, settle: bool = True) -> Floats:
         """Sum the gradient and the buffers over the ranks, with a message of each rank.
 
         Args:
-            message: Numbers that are in the same collective if the gradient is float32 or float64,
-                and as float32 in another one otherwise.
+            message: Numbers, shape (m,), that are in the same collective if the gradient is
+                float32 or float64, and as float32 in another one otherwise.
             tasks: The number of tasks of this rank; 0 if they do not count.
             first: The number of its first task in the round.
             settle: As for ``Buckets.sum``.
 
         Returns:
-            The sum of the messages.
+            The sum of the messages, shape (m,).
         """
         leads = tasks > 0 and first == 0
         buffers = self.buffers.packed(self._buffer_forms, tasks, leads=leads)
         rows = map(self._rows, self._buckets.sparse)
         flags = [*self._buckets.reached, *self.buffers.flags(leads=leads)]
-        flag_tensor = torch.tensor(flags, dtype=message.dtype, device=message.device)
-        self._buckets.sum([*buffers, *rows, torch.cat([flag_tensor, message])], settle=settle)
-        return self._buckets.sums[-1][len(flags) :]
+        numbers = torch.from_numpy(np.concatenate([flags, message]))
+        self._buckets.sum([*buffers, *rows, numbers], settle=settle)
+        # A device is waited for once.
+        summed = self._buckets.sums[-1].double().cpu().numpy()
+        flag_sums = summed[: len(flags)].tolist()
+        self._counts = flag_sums[: len(self._buckets.parameters)]
+        self._buffer_flags = flag_sums[len(self._counts) :]
+        return summed[len(flags) :]
 
     def settle_buffers(self, tasks: int, *, others_changed: bool) -> None:
         """Give all ranks the same buffers.
@@ -376,10 +393,10 @@ class TaskGradients:
             RuntimeError: On every rank, if the models had different buffers as the round began.
             ValueError: On every rank, for a buffer that has no common value.
         """
-        begin = len(self._buckets.parameters)
-        flags = self._buckets.sums[-1][begin : begin + self.buffers.number_of_flags].tolist()
         sums = self._buckets.sums[: len(self._buffer_forms)]
-        self.buffers.settle(self._round, tasks, flags, sums, others_changed=others_changed)
+        self.buffers.settle(
+            self._round, tasks, self._buffer_flags, sums, others_changed=others_changed
+        )
 
     def _rows(self, place: int) -> Tensor:
         """Which rows a gradient has on this rank if it is sparse.
@@ -413,20 +430,18 @@ class TaskGradients:
         )
         if total := older.weight + weight:
             self._buckets.scale(self._budget / total)
-        *extras, message = self._buckets.sums
         gradients = list(self._buckets.gradients)
-        all_rows = extras[len(self._buffer_forms) :]
+        all_rows = self._buckets.sums[len(self._buffer_forms) : -1]
         for place, rows in zip(self._buckets.sparse, all_rows, strict=True):
             if not rows[-1]:
                 gradients[place] = _sparse(gradients[place], rows[:-1])
-        for parameter in self._buckets.parameters:
-            parameter.grad = None
+        if self._sharded:
+            for parameter in self._buckets.parameters:
+                parameter.grad = None
         for sharded in self._sharded:
             sharded.reshard()
-        # How many ranks have reached each parameter.
-        counts = message[: len(self._old_gradients)].tolist()
         for old, during, part, count in zip(
-            self._old_gradients, self._buckets.parameters, gradients, counts, strict=True
+            self._old_gradients, self._buckets.parameters, gradients, self._counts, strict=True
         ):
             if count:
                 gradient = _gradient_of(old.parameter, during, part)

@@ -1,13 +1,42 @@
 """The modules whose gradients a round would leave out or spoil, which are refused by name."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parallel import DistributedDataParallel
 
-from ata_gym.cluster.torchrun.dtensors import is_dtensor, is_instance
+from ata_gym.cluster.torchrun.dtensors import imported_class, is_dtensor, is_instance
+
+
+def is_special(module: Any) -> bool:
+    """Whether a round asks more of a module than its parameters and buffers.
+
+    Most modules have no hooks, and a class of which nothing else is asked.
+    """
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or _is_special_class(module.__class__)
+    )
+
+
+@cache
+def _is_special_class(kind: type) -> bool:
+    of_torch = (
+        nn.SyncBatchNorm,
+        nn.Embedding,
+        nn.EmbeddingBag,
+        LazyModuleMixin,
+        DistributedDataParallel,
+    )
+    others = (
+        imported_class("torch.distributed.fsdp", "FSDPModule"),
+        imported_class("torch.distributed.fsdp", "FullyShardedDataParallel"),
+        imported_class("deepspeed.runtime.engine", "DeepSpeedEngine"),
+    )
+    # A class that is none of them now never is, since its bases were imported before.
+    return issubclass(kind, (*of_torch, *filter(None, others)))
 
 
 def has_sparse_gradient(module: nn.Module) -> bool:

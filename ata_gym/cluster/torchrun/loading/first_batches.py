@@ -84,6 +84,14 @@ class OpenLoaders(weakref.WeakKeyDictionary[Any, Any]):
             parts: The parts of all ranks.
             loaders: As for ``next_checksums``.
         """
+        if parts.first_batch.any():
+            self._compare_sent(number, names, parts)
+        batches = self._not_compared(loaders)
+        if batches is not None:
+            batches.compared = True
+
+    def _compare_sent(self, number: int, names: Sequence[str], parts: RankPart[Floats]) -> None:
+        """Compare what ranks have sent in this round with what each of them has sent so far."""
         checksums = np.stack([parts.first_batch, parts.second_batch], axis=1).tolist()
         # A rank that has no tasks at first is compared later, with what the others sent before.
         new = {name: pair for name, pair in zip(names, checksums, strict=True) if pair[0] > 0}
@@ -100,9 +108,6 @@ class OpenLoaders(weakref.WeakKeyDictionary[Any, Any]):
                         f" loader of each of them gave first. {_CURE}",
                     )
         self._sent = sent
-        batches = self._not_compared(loaders)
-        if batches is not None:
-            batches.compared = True
 
     def _not_compared(self, loaders: list[Any]) -> LoaderBatches | None:
         for loader in loaders:

@@ -209,13 +209,12 @@ class TaskSampler(Sampler[list[int]]):
 
     def samples_from(self, start: int, number: int) -> list[int]:
         """``number`` samples of the order of the whole training, from place ``start`` on."""
-        places = np.arange(start, start + number)
-        epochs = places // self._epoch_length
-        parts = [
-            self._order(epoch)[places[epochs == epoch] % self._epoch_length]
-            for epoch in np.unique(epochs).tolist()
-        ]
-        return [sample for part in parts for sample in part.tolist()]
+        samples: list[int] = []
+        while len(samples) < number:
+            epoch, place = divmod(start + len(samples), self._epoch_length)
+            end = place + number - len(samples)
+            samples += self._order(epoch)[place:end].tolist()
+        return samples
 
     def _keyed(self, samples: list[int], start: int) -> list[int]:
         """Samples with the keys of their noise; the first has place ``start`` in the order."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -205,8 +206,8 @@ class Ranks(ABC):
         """How many numbers all ranks together send about a round of B tasks."""
         return budget + len(RankPart._fields) * self.size
 
-    def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> torch.Tensor:
-        """The times and the part of this rank, in a tensor of B + 16 n float64.
+    def packed(self, seconds: list[float], part: RankPart[float], shares: Ints) -> Floats:
+        """The times and the part of this rank, in a vector of B + 16 n numbers.
 
         It is 0 at the places of other ranks, so that a sum over the ranks has all of them. A
         float32 can hold all numbers.
@@ -216,25 +217,24 @@ class Ranks(ABC):
             part: What this rank sends about its part.
             shares: The number of tasks of each rank, shape (n,).
         """
-        ends = np.cumsum(shares)
-        budget = int(ends[-1])
+        budget = int(shares.sum())
+        first = int(shares[: self.rank].sum())
         values = np.zeros(self.length(budget))
-        values[ends[self.rank] - shares[self.rank] : ends[self.rank]] = seconds
-        values[budget:].reshape(len(part), self.size)[:, self.rank] = part
-        return torch.from_numpy(values)
+        values[first : first + len(seconds)] = seconds
+        values[budget + self.rank :: self.size] = part
+        return values
 
-    def unpacked(self, summed: torch.Tensor, shares: Ints) -> tuple[list[Floats], RankPart[Floats]]:
+    def unpacked(self, summed: Floats, shares: Ints) -> tuple[list[Floats], RankPart[Floats]]:
         """The task times of each rank, and the parts of all ranks.
 
         Args:
             summed: The sum of what all ranks have packed.
             shares: The number of tasks of each rank, shape (n,).
         """
-        values = summed.double().cpu().numpy()
-        ends = np.cumsum(shares)
-        budget = int(ends[-1])
-        table = values[budget:].reshape(len(RankPart._fields), self.size)
-        return np.split(values[:budget], ends[:-1]), RankPart(*table)
+        ends = np.cumsum(shares).tolist()
+        table = summed[ends[-1] :].reshape(len(RankPart._fields), self.size)
+        seconds = [summed[start:end] for start, end in pairwise([0, *ends])]
+        return seconds, RankPart(*table)
 
     def check(self, number: int, parts: RankPart[Floats], model: nn.Module) -> None:
         """Raise the same error on every rank where they do not agree, or a rank has a fault.
@@ -247,8 +247,8 @@ class Ranks(ABC):
         # The allocations are compared first, then the faults of the ranks, then all else.
         first_field, *other_fields = AGREEMENTS
         self.check_agreed(number, first_field, getattr(parts, first_field))
-        for worker, code in zip(self.names, parts.fault.astype(int).tolist(), strict=True):
-            place, fault = divmod(code, len(Fault))
+        for worker, code in zip(self.names, parts.fault.tolist(), strict=True):
+            place, fault = divmod(int(code), len(Fault))
             if fault:
                 error, sentence = _FAULTS[Fault(fault)]
                 parameters = [name for name, _ in model.named_parameters()]
@@ -264,32 +264,37 @@ class Ranks(ABC):
 
     def _check_weights(self, number: int, parts: RankPart[Floats]) -> None:
         """Raise where the losses of all tasks have no common mean."""
-        if not parts.passes.any():
+        kinds = set(parts.passes.tolist())
+        if kinds == {Passes.NONE}:
             raise RuntimeError(
                 f"round {number}: no task of any rank had a backward pass: call"
                 " share.backward(loss) in place of loss.backward(). The step is not taken",
             )
-        without_weight = [
-            name
-            for name, passes in zip(self.names, parts.passes, strict=True)
-            if passes == Passes.UNWEIGHTED
-        ]
-        if without_weight and (parts.passes == Passes.WEIGHTED).any():
+        if kinds >= {Passes.UNWEIGHTED, Passes.WEIGHTED}:
+            without_weight = [
+                name
+                for name, passes in zip(self.names, parts.passes, strict=True)
+                if passes == Passes.UNWEIGHTED
+            ]
             raise ValueError(
                 f"round {number}: {', '.join(without_weight)} gave share.backward no weight, and"
                 " others did. The step is not taken. Give weight=... on every rank, or on none",
             )
-        has_loss = (parts.passes > Passes.SKIPPED).any()
-        mixes = has_loss and bool(without_weight) == parts.accumulated.any()
+        if parts.accumulated.any():
+            mixes = Passes.UNWEIGHTED in kinds
+        else:
+            mixes = Passes.WEIGHTED in kinds
         if mixes and parts.older_rounds.max() > 1:
-            weights = ("no weights", "weights") if without_weight else ("weights", "no weights")
+            weights = ["weights", "no weights"]
+            if Passes.UNWEIGHTED in kinds:
+                weights.reverse()
             raise ValueError(
                 f"round {number}: its losses have {weights[0]}, and those of earlier rounds, whose"
                 f" gradients the model still has, have {weights[1]}. The step is not taken. Give"
                 " weight=... in every round of an optimizer step, or in none, and set the gradients"
                 " to None after each step",
             )
-        if (parts.passes == Passes.WEIGHTED).any() and not parts.weight.any():
+        if Passes.WEIGHTED in kinds and not parts.weight.any():
             raise ValueError(
                 f"round {number}: the weights of all ranks are 0, so that their losses have no"
                 " mean. The step is not taken. Leave samples in which nothing counts out of the"
@@ -304,6 +309,8 @@ class Ranks(ABC):
             field: A key of ``AGREEMENTS``.
             field_values: What each rank has, shape (n,).
         """
+        if (field_values == field_values[0]).all():
+            return
         agreement = AGREEMENTS[field]
         values = [
             (name, value) for name, value in zip(self.names, field_values, strict=True) if value
