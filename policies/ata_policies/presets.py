@@ -13,6 +13,7 @@ from ata_policies.allocation.baselines import ExploreThenCommit, Gta, Ofta, Uta
 from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, ComposedPolicy
 from ata_policies.allocation.distribution_learner import DistributionLearner
 from ata_policies.allocation.exponentiated_gradient import ExponentiatedGradient
+from ata_policies.allocation.information_directed import InformationDirected
 from ata_policies.allocation.oracles import DynamicOfta, DynamicOracle, Oracle
 from ata_policies.dispatch.learner import DispatchLearner
 from ata_policies.dispatch.oracles import (
@@ -164,6 +165,8 @@ _PRESETS = (
     # bandits
     _composed("thompson", "thompson"),
     _composed("thompson-gamma", "thompson-gamma"),
+    _composed("mots", "mots"),
+    _plain("v-ids", InformationDirected),
     _composed("cucb", "cucb"),
     _composed("ucb-v", "ucb-v"),
     _composed("kl-lcb", "kl-lcb"),

@@ -142,6 +142,7 @@ BY_KIND = (
         "uta",
         "explore-then-commit",
         "exponentiated-gradient",
+        "v-ids",
     ),
     *(
         "distribution-learner",

@@ -12,6 +12,7 @@ from ata_gym.utils.validation import flag, unknown
 from ata_policies.allocation.estimates.ata import Ata, AtaEmpirical
 from ata_policies.allocation.estimates.bounds import Cucb, KlGamma, KlLcb, UcbV
 from ata_policies.allocation.estimates.estimate import Estimate, Mean
+from ata_policies.allocation.estimates.mots import Mots
 from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, RoundContext, Rule
@@ -44,6 +45,7 @@ ESTIMATES: Mapping[str, type[Estimate[Any]]] = {
     "kl-gamma": KlGamma,
     "thompson": Thompson,
     "thompson-gamma": ThompsonGamma,
+    "mots": Mots,
     "median-of-means": MedianOfMeans,
     "catoni": Catoni,
     "truncated-mean": TruncatedMean,

@@ -20,6 +20,11 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_policies import Setting, Totals
 from ata_policies.allocation.composition import ESTIMATES, MEMORIES, RULES, ComposedPolicy, names_of
 from ata_policies.allocation.exponentiated_gradient import Penalties, round_randomly
+from ata_policies.allocation.information_directed import (
+    expected_regrets,
+    information,
+    least_ratio,
+)
 
 
 def shifted(n: int) -> Pool:
@@ -40,8 +45,13 @@ SCENARIO: dict[str, Any] = {"pool": POOL, "budget": BUDGET}
             400,
             1.35,
         ),
-        (("cucb", "ucb-v", "kl-lcb", "kl-gamma"), shifted(8), 700, 1.1),
-        (("thompson", "thompson-gamma"), exponential(np.arange(1.0, 11.0)), 800, 1.05),
+        (("cucb", "ucb-v", "kl-lcb", "kl-gamma", "mots"), shifted(8), 700, 1.1),
+        (
+            ("thompson", "thompson-gamma", "v-ids"),
+            exponential(np.arange(1.0, 11.0)),
+            800,
+            1.05,
+        ),
         (("ata-icml", "ata-empirical-icml"), shifted(5), 2500, 1.1),
         (("median-of-means", "catoni", "truncated-mean"), shifted(6), 1000, 1.08),
     ],
@@ -68,7 +78,7 @@ ORACLES = "ofta oracle dynamic-ofta dynamic-oracle race-oracle dispatch-oracle d
         ("explore-then-commit", "tasks", (0, 2.0), "tasks must be a whole number from 1"),
         ("cucb ucb-v", "scale", (0.0, -1.0), "scale" + ABOVE_0),
         (
-            "kl-lcb thompson race-backup",
+            "kl-lcb thompson mots v-ids race-backup",
             "shape",
             (0.0, -1.0, math.inf, math.nan, "4"),
             "shape" + ABOVE_0,
@@ -83,6 +93,9 @@ ORACLES = "ofta oracle dynamic-ofta dynamic-oracle race-oracle dispatch-oracle d
         ("median-of-means", "blocks", (0, 1, 3, 128, 2.0), "blocks must be"),
         ("catoni", "moment", (0.0, math.inf), "moment must be"),
         ("truncated-mean", "radius", (-1.0, math.nan), "radius must be"),
+        ("mots", "rho", (0.0, math.nan), "rho" + ABOVE_0),
+        ("mots", "alpha", (0.0, math.inf), "alpha" + ABOVE_0),
+        ("v-ids", "draws", (1, 2.5), "draws must be a whole number from 2"),
         ("exponentiated-gradient", "rate", (-0.5,), "rate" + ABOVE_0),
         ("ata", "version", ("poster",), "version must be 'preprint' or 'icml', not 'poster'"),
         ("thompson:memory=window", "blocks", (7,), "blocks must divide the window of 300"),
@@ -274,6 +287,45 @@ def test_weights_follow_the_multiplicative_rule(play: Any) -> None:
     assert times[-300:].mean() < 0.7 * times[:10].mean()
 
 
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32), draws=st.integers(2, 6), budget=st.integers(1, 5))
+def test_the_information_ratio_is_the_least_over_all_pairs(
+    seed: int,
+    draws: int,
+    budget: int,
+) -> None:
+    """By conditional means over the groups of draws, and a fine grid of probabilities."""
+    means = np.random.default_rng(seed).gamma(2.0, size=(draws, 3))
+    actions = np.array([allocate(s, budget) for s in means])
+    regret = [np.mean((means * a).max(1) - (means * actions).max(1)) for a in actions]
+    np.testing.assert_allclose(expected_regrets(means, actions), regret, atol=1e-12)
+    known = np.zeros((draws, 3))
+    for i in range(3):
+        for tasks in actions[:, i]:
+            group = actions[:, i] == tasks
+            known[group, i] = means[group, i].mean()
+    told = (actions * known.var(axis=0) / means.mean(axis=0) ** 2).sum(axis=1)
+    np.testing.assert_allclose(information(means, actions), told, atol=1e-12)
+    if not np.all(told > 1e-9) or min(regret) < 1e-9:
+        return
+    q = np.linspace(0, 1, 2001)
+    pairs = list(itertools.product(range(draws), repeat=2))
+    ratios = [
+        (q * regret[a] + (1 - q) * regret[b]) ** 2 / (q * told[a] + (1 - q) * told[b])
+        for a, b in pairs
+    ]
+    least = np.min(ratios)
+    uniform = (np.arange(20_000) + 0.5) / 20_000
+    chosen = least_ratio(np.array(regret), told, uniform)
+    share = np.bincount(chosen, minlength=draws) / len(uniform)
+    assert np.count_nonzero(share) <= 2
+    assert (share @ regret) ** 2 / (share @ told) == pytest.approx(least, rel=1e-3)
+
+
+def test_an_action_without_regret_is_chosen() -> None:
+    assert least_ratio(np.array([1.0, 0.0, 2.0]), np.array([5.0, 0.0, 9.0]), 0.3) == 1
+
+
 MEANS = np.arange(1.0, 6.0)
 
 
@@ -295,7 +347,7 @@ OWN = {
     "truncated-mean": "clipped totals",
 }
 DEVIATIONS = {"ucb-v", "kl-gamma", "thompson-gamma"}  # needed by these
-SHAPE = {"thompson", "thompson-gamma", "kl-lcb", "kl-gamma"}  # known by these
+SHAPE = {"thompson", "thompson-gamma", "mots", "kl-lcb", "kl-gamma"}  # known by these
 
 
 def refusal(memory: str, estimate: str, rule: str) -> str | None:

@@ -19,6 +19,7 @@ from ata_gym.simulation.keys import stream_keys
 from ata_policies import Setting, Totals
 from ata_policies.allocation.estimates.ata import score
 from ata_policies.allocation.estimates.bounds import cucb_score, kl_score, ucbv_score
+from ata_policies.allocation.estimates.mots import draw_clipped
 from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from ata_policies.allocation.estimates.thompson import draw_gammas, draw_means
 from ata_policies.beliefs.moments import Moments, learn_shapes
@@ -533,3 +534,26 @@ def test_a_known_or_learned_shape_learns_faster(play: Any) -> None:
     )
     assert known < 0.6 * plain
     assert learned < 0.7 * plain
+
+
+@pytest.mark.parametrize("shape", [1.0, 9.0])
+def test_motss_draws_are_normal_but_clipped(shape: float) -> None:
+    """Their quantiles are those of scipy's normal distribution, clipped at the bound of MOSS; the
+    worker with most tasks has the bound m, and one never tried 0.
+    """
+    rho, alpha, mean = 0.9, 4.0, 3.0
+    k = np.array([2.0, 10.0, 60.0, 0.0])
+    counts = np.tile(k, (20_000, 1))
+    keys = stream_keys(0, rows=1)[0] + np.arange(20_000, dtype=np.uint64)
+    drawn = draw_clipped(counts, mean * counts, shape, rho, alpha, keys)
+    assert (drawn[:, 3] == 0).all()
+    p = np.array([0.02, 0.2, 0.5, 0.8, 0.98])
+    for i, count in enumerate(k[:3]):
+        sd = mean / math.sqrt(shape)
+        level = max(math.log(k.sum() / (4 * count)), 0.0)
+        bound = max(mean - sd * math.sqrt(alpha / count * level), 0.0)
+        normal = stats.norm(mean, sd / math.sqrt(rho * count))
+        assert drawn[:, i].min() >= bound - 1e-12
+        error = 5 * np.sqrt(p * (1 - p) / len(drawn)) / normal.pdf(normal.ppf(p))
+        expected = np.maximum(normal.ppf(p), bound)
+        assert (abs(np.quantile(drawn[:, i], p) - expected) < error).all()
