@@ -163,10 +163,9 @@ class InformationDirected(AllocationPolicy[Totals, NoPlan]):
         belief = state.belief
         rows = len(state.round)
         keys = derive_keys(state.round_keys()[:, None], 1, np.arange(self.draws))
-        counts, totals, untried = (
-            np.repeat(of_worker, self.draws, axis=0)
-            for of_worker in (belief.counts, belief.totals, belief.untried())
-        )
+        counts = np.repeat(belief.counts, self.draws, axis=0)
+        totals = np.repeat(belief.totals, self.draws, axis=0)
+        untried = np.repeat(belief.untried(), self.draws, axis=0)
         means = draw_means(counts, totals, self.shape, keys.ravel())
         allocations = allocate_scores(means, self.setting.budget, keys.ravel(), untried)
         shape = (rows, self.draws, self.setting.n)
