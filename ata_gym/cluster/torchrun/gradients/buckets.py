@@ -60,12 +60,12 @@ class Buckets:
     """Sums the gradients of parameters, and some other tensors, over the ranks in each round.
 
     A bucket is filled when the first backward pass has computed all of its gradients, and later
-    passes add up in it, so that no second copy of the gradient is kept. In the last pass, if
+    passes add up in it, so that no second copy of its gradients is kept. In the last pass, if
     ``expect_last`` was called before, it is sent as soon as it is complete; otherwise ``sum`` sends
     it. A bucket of at most 25 MB that also holds extras, the only one of a small model, is filled
-    and sent after the last pass, so that no hook runs for its parameters. All ranks send the
-    buckets in one order, so that each decides for itself when. The sums are views of the buckets,
-    and are valid until the next round.
+    and sent after the last pass, so that no hook runs for its parameters; until then their
+    gradients lie beside it. All ranks send the buckets in one order, so that each decides for
+    itself when. The sums are views of the buckets, and are valid until the next round.
 
     Args:
         parameters: The parameters, of which all are trained; in the order in which forward passes
