@@ -177,32 +177,35 @@ def check_delay(observation: Observation, delay: int, policy: str) -> None:
     )
 
 
-def with_latency_spread(
-    worker: Ints, duration: Floats, elapsed: Floats, latency: Floats
-) -> tuple[Floats, Floats]:
-    """Return durations and elapsed times that hold the latencies, as if whole shares were timed.
+def with_latency_spread(observation: Observation) -> Observation:
+    """Return an observation whose times hold the latencies, as if whole shares were timed.
 
     A worker's latency is spread evenly over its results of the round. A worker without a result has
-    it in its elapsed time.
+    it in its elapsed time. Without latencies the observation is returned as it is.
 
     Args:
-        worker: (E, R) whose result each one is; -1 means no result.
-        duration: (E, R) the task time of each result.
-        elapsed: (E, n) how long each worker's cancelled task had run.
-        latency: (E, n) what each worker has paid in the round.
+        observation: A checked observation, with a row axis.
 
     Example:
-        >>> worker = np.array([[0, 0, 1]])
-        >>> duration = np.array([[1.0, 2.0, 5.0]])
-        >>> latency = np.array([[4.0, 1.0, 3.0]])
-        >>> with_latency_spread(worker, duration, np.zeros((1, 3)), latency)
+        >>> round = {"worker": np.array([[0, 0, 1]]), "duration": np.array([[1.0, 2.0, 5.0]])}
+        >>> round |= {"elapsed": np.zeros((1, 3)), "latency": np.array([[4.0, 1.0, 3.0]])}
+        >>> whole = with_latency_spread(round)
+        >>> whole["duration"], whole["elapsed"]
         (array([[3., 4., 6.]]), array([[0., 0., 3.]]))
     """
+    if "latency" not in observation:
+        return observation
+    worker = observation["worker"]
+    duration = observation["duration"]
+    elapsed = observation["elapsed"]
+    latency = observation["latency"]
     counts = results_of(worker, latency.shape[1])
     per_result = latency / np.maximum(counts, 1)
     added = np.take_along_axis(per_result, np.maximum(worker, 0), axis=1)
-    duration = np.where(worker >= 0, duration + added, duration)
-    return duration, np.where(counts > 0, elapsed, elapsed + latency)
+    return observation | {
+        "duration": np.where(worker >= 0, duration + added, duration),
+        "elapsed": np.where(counts > 0, elapsed, elapsed + latency),
+    }
 
 
 def paid_in_full(worker: Ints, elapsed: Floats) -> Mask:

@@ -200,6 +200,8 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
             conditions = None
         # squares and ratios of extreme times
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if not self.uses_latency:
+                batch = with_latency_spread(batch)
             belief, latency = self._learn(belief, latency, batch)
             state = State(belief, plan, round + self.begins(batch), episode, state.key, latency)
             if conditions is None:
@@ -214,15 +216,7 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
     def _learn(
         self, belief: BeliefT, latency: LatencyBelief | tuple[()], batch: Observation
     ) -> tuple[BeliefT, LatencyBelief | tuple[()]]:
-        """Return what is known after the feedback of a step.
-
-        In the batch the latencies are spread over the task times where the policy does not learn
-        them apart.
-        """
-        if "latency" in batch and not self.uses_latency:
-            batch["duration"], batch["elapsed"] = with_latency_spread(
-                batch["worker"], batch["duration"], batch["elapsed"], batch["latency"]
-            )
+        """Return what is known after the feedback of a step."""
         worker, duration, elapsed = (batch[name] for name in ("worker", "duration", "elapsed"))
         if "warm_up" in batch:
             worker, duration, elapsed = counted(batch)

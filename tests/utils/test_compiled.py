@@ -357,6 +357,7 @@ def test_kernels_that_are_needed_together_are_compiled_in_processes(
 
 @pytest.mark.parametrize("name", DEFAULTS.values())
 def test_a_default_names_modules_of_kernels_that_it_plays_with(monkeypatch, name):
+    """In a world in which levels move, so that the network decides some rounds, too."""
     called = set()
     call = Gufunc.__call__
     monkeypatch.setattr(
@@ -364,7 +365,7 @@ def test_a_default_names_modules_of_kernels_that_it_plays_with(monkeypatch, name
         "__call__",
         lambda gufunc, *arrays: called.add(gufunc._loop.__module__) or call(gufunc, *arrays),
     )
-    policy = make(name, env := gym.make(load(name).env_id, scenario="five-workers"))
+    policy = make(name, env := gym.make(load(name).env_id, scenario="changing-correlated"))
     list(itertools.islice(play(policy, env, 0), 300))
     assert set() < set(policy.kernels) <= called
 

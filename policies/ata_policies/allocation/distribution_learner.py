@@ -17,7 +17,7 @@ from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.explanation import listed
 from ata_policies.learned.network import Network, read_network
 from ata_policies.learned.policy import WEIGHTS
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, with_latency_spread
 from ata_policies.planning.plan import Problem, make_plans
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
@@ -119,7 +119,6 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         "ata_policies.planning.exploration",
         "ata_policies.learned.network",
         "ata_gym.envs.interface.worker_features",
-        "ata_gym.envs.interface.shares",
     )
 
     def __init__(
@@ -220,9 +219,11 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
             observation: The feedback of the last round.
         """
         assert self._network is not None
+        # the network was trained on whole shares, and a round costs what it paid in latencies, too
+        whole = with_latency_spread(observation)
         last_tasks = state.plan.availability.allocation
-        experts = experts.with_costs(observation, self._prices)
-        experts = experts.with_workers(state.belief, moves, last_tasks, observation)
+        experts = experts.with_costs(whole, self._prices)
+        experts = experts.with_workers(state.belief, moves, last_tasks, whole)
         uniforms = state.round_uniforms(self.setting.n + 1, _CHOICE)
         return experts.decide(
             self._network, self._of_round, state.round, tasks, available, moves, uniforms

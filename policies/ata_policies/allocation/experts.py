@@ -14,9 +14,10 @@ from ata_gym.utils.ranges import Counts, Flags, Reals, Wholes
 from ata_policies.beliefs.availability import counted
 from ata_policies.beliefs.distributions.arrays import HORIZONS, ROW, SLOT
 from ata_policies.beliefs.distributions.bins import DistributionBelief
+from ata_policies.beliefs.moments import Exposure
 from ata_policies.learned.network import Network, NetworkMemory
 from ata_policies.learned.policy import shares
-from ata_policies.observations import Observation, with_latency_spread
+from ata_policies.observations import Observation
 
 _DISCOUNT = 0.99
 """How much a round counts for in the comparison, one compared round later."""
@@ -61,10 +62,13 @@ class Experts(NamedTuple):
         """Return what is known after the feedback of a round, of what the experts' rounds cost.
 
         Args:
-            observation: The feedback, with a row axis.
+            observation: The feedback, with a row axis, whose times hold the latencies.
             prices: (n,) what a unit of each worker's time costs in units of runtime.
         """
-        costs = _round_costs(observation, prices)
+        rows, n = observation["elapsed"].shape
+        times = (observation[name] for name in ("worker", "duration", "elapsed"))
+        busy = Exposure.empty(rows, n).observe(*times).busy
+        costs = busy.max(axis=1) + (prices * busy).sum(axis=1)
         compared = (self.decided != _NOBODY) & (costs > 0.0) & (costs < np.inf)
         if "warm_up" in observation:
             compared &= ~observation["warm_up"].any(axis=1)
@@ -87,14 +91,9 @@ class Experts(NamedTuple):
                 features in a row are made.
             asked: (E,) the rows in which the network may decide.
             tasks: (E, n) the tasks of the round.
-            observation: The feedback, with a row axis.
+            observation: The feedback, with a row axis, whose times hold the latencies.
         """
-        times = dict(observation)
-        if "latency" in times:
-            times["duration"], times["elapsed"] = with_latency_spread(
-                *(times[name] for name in ("worker", "duration", "elapsed", "latency"))
-            )
-        results = counted(times)
+        results = counted(observation)
         after = self.workers.with_assigned(tasks).observe(*results).with_answers(observation)
         workers = np.where(self.tracked[:, None, None], after.workers, self.workers.workers)
         first = asked & (self.tracked == 0)
@@ -169,16 +168,6 @@ class Experts(NamedTuple):
         who = ("the plan", "the network")[self.decided[row]]
         chance = self.chance_of_network()[row]
         return f"; {who} decided, since levels move; the network does with probability {chance:.2f}"
-
-
-def _round_costs(observation: Observation, prices: Floats) -> Floats:
-    """Return what a round cost by its feedback, (E,): round time + price * worker time."""
-    busy = observation["elapsed"].copy()
-    worker = observation["worker"]
-    rows = np.broadcast_to(np.arange(len(worker))[:, None], worker.shape)
-    finished = worker >= 0
-    np.add.at(busy, (rows[finished], worker[finished]), observation["duration"][finished])
-    return np.asarray(busy.max(axis=1) + (prices * busy).sum(axis=1))
 
 
 def _memory_of(belief: DistributionBelief) -> WorkerMemory:

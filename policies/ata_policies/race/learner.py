@@ -143,14 +143,7 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         self, state: State[DistributionBelief, RacePlan], observation: Observation
     ) -> tuple[Ints, State[DistributionBelief, RacePlan]]:
         plan = state.plan
-        if "latency" in observation:
-            duration, elapsed = with_latency_spread(
-                observation["worker"],
-                observation["duration"],
-                observation["elapsed"],
-                observation["latency"],
-            )
-            observation = observation | {"duration": duration, "elapsed": elapsed}
+        observation = with_latency_spread(observation)
         away = (plan.away | plan.racing) & ~signs_of_life(
             observation["worker"], observation["elapsed"]
         )

@@ -59,9 +59,13 @@ def test_where_levels_move_it_decides_and_costs_fall() -> None:
     assert ((decided == 0).any(axis=0) & (decided == 1).any(axis=0)).all()
 
 
-def test_costs_are_counted_for_who_decided() -> None:
+@pytest.mark.parametrize("latency", [0.0, 3.0])
+def test_costs_are_counted_for_who_decided(latency: float) -> None:
     """Against sums in plain loops: each compared round counts .99 times after the next one."""
-    env = vector_env(3, 60, **WAVES, price=0.2)
+    world = dict(WAVES)
+    if latency > 0.0:
+        world["pool"] = WAVES["pool"].with_latency(np.full(12, latency))
+    env = vector_env(3, 60, **world, price=0.2)
     steps = steps_of("default", env)
     for row in range(3):
         rounds = [0.0, 0.0]
