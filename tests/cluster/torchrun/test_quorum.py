@@ -2,6 +2,7 @@
 of one process.
 """
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -79,9 +80,22 @@ def test_steps_are_those_of_one_process_while_replicas_are_killed_and_come_back(
     assert told["rounds"] > 10
 
 
-def buffers_of_rounds(name, address):
-    """What the buffers are in each round, before and after the reduction."""
+def buffers_of_rounds(name, address, waits):
+    """What the buffers are in each round, before and after the reduction.
+
+    The second replica starts when the first has said that they are too few.
+    """
+
+    def listen(record):
+        if "too few replicas" in record.getMessage():
+            waits.set()
+        return True
+
     _, model, optimizer = parts_of_training()
+    if name == "replica_0":
+        logging.getLogger("ata_gym.cluster").addFilter(listen)
+    else:
+        assert waits.wait(PATIENCE)
     manager = replicas.manager_of(address, model, optimizer, name, min_replica_size=2)
     limits = {"replica_0": (1, 1), "replica_1": (3, 3)}
     allocator = TorchAllocator(4, "uta", manager=manager, limits=limits, warm_up=0)
@@ -101,10 +115,12 @@ def buffers_of_rounds(name, address):
     return rounds
 
 
-def test_buffers_are_means_over_the_tasks_of_a_quorum(address):
+def test_buffers_are_means_over_the_tasks_of_a_quorum_that_is_complete(address):
+    """The limits allow no round of one replica, and no round of one would count."""
     names = ["replica_0", "replica_1"]
+    waits = CONTEXT.Event()
     for (before, after), (other_before, other_after) in zip(
-        *together(buffers_of_rounds, address, names=names), strict=True
+        *together(buffers_of_rounds, address, waits, names=names), strict=True
     ):
         assert after == other_after
         for key in ("0.running_mean", "0.running_var"):

@@ -3,6 +3,7 @@
 import json
 import logging
 import secrets
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ from ata_gym.utils.validation import short
 _LOG = logging.getLogger("ata_gym.cluster")
 _STATE_KEY = "ata_gym"
 """The key of the allocator's state in the state of the Manager."""
+_PAUSE = 0.5
+"""Seconds until a replica asks again, where a round could not begin."""
 
 
 class QuorumRanks(Ranks):
@@ -122,6 +125,8 @@ class QuorumRanks(Ranks):
         text = json.dumps(own).encode()
         while not self._join(text):
             self.commit()
+            # without the pause, a replica that is alone would ask many times a second
+            time.sleep(_PAUSE)
         rows = [json.loads(each) for each in self._answers]
         names = tuple(row["name"] for row in rows)
         try:
@@ -137,7 +142,7 @@ class QuorumRanks(Ranks):
         """Ask for a quorum, and for what its replicas say of themselves.
 
         Returns:
-            Whether all of them have answered.
+            Whether they are enough for a step that counts, and all of them have answered.
         """
         self._manager.start_quorum()
         rank = self._manager.participating_rank()
@@ -147,7 +152,7 @@ class QuorumRanks(Ranks):
         row = [len(own_text), zlib.crc32(own_text), self._checksum]
         table[rank] = torch.tensor(row, dtype=torch.float64)
         self.all_reduce(table).wait()
-        if self.failed:
+        if self.failed or size < self._manager._min_replica_size:
             return False
         numbers = table.long().tolist()
         checksum = zlib.crc32(repr([number[:2] for number in numbers]).encode())
