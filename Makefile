@@ -25,7 +25,7 @@ lint: .venv/installed  ## check style, format and types
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 
-docs: .venv/installed  ## build the site, guides, notebooks and the API: build/docs/index.html
+docs: .venv/installed  ## build the site, guides, notebooks, cards and the API, in two minutes: build/docs/index.html
 	$(RUN) docs build/docs
 
 benchmark: .venv/installed  ## measure speed, one benchmark after the other

@@ -44,7 +44,7 @@ CODE = [
         path
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*.*")
-        if path.suffix in {".py", ".ipynb", ".jinja2", ".html", ".js", ".css", ".sh"}
+        if path.suffix in {".py", ".ipynb", ".html", ".js", ".css", ".sh"}
     ),
 ]
 """Files in which a name must stand that a page writes as code."""

@@ -1,6 +1,6 @@
-"""The site that ``make docs`` builds.
+"""The site that ``make docs`` builds with Sphinx.
 
-``reference`` renders modules with pdoc, ``pages`` what has a name (envs, policies, scenarios,
-commands), ``guides`` the project's Markdown and notebooks; ``search`` makes the index, and
-``links`` checks that every link leads somewhere.
+``build`` gathers what Sphinx reads: ``sources`` copies the project's Markdown and notebooks,
+``named`` writes a page for each env and the cards, ``modules`` a page for each module; the pages
+of ``pages/`` list them. ``conf`` is Sphinx's configuration, ``extension`` what Sphinx lacks.
 """
