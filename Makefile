@@ -20,12 +20,13 @@ demo: .venv/installed  ## run the published policies and the default one, train 
 test: lint  ## lint, then run every test but the benchmarks
 	$(RUN) pytest -n 2 -m "not benchmark"
 
-lint: .venv/installed  ## check style, format and types
+lint: .venv/installed  ## check style, format, types and spelling
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
+	$(RUN) codespell_lib
 
-docs: .venv/installed  ## build the site, guides, notebooks, cards and the API, in two minutes: build/docs/index.html
+docs: .venv/installed  ## build the site, guides, notebooks, cards and the API, in a minute: build/docs/index.html
 	$(RUN) docs build/docs
 
 benchmark: .venv/installed  ## measure speed, one benchmark after the other

@@ -1,44 +1,40 @@
-"""``python -m docs FOLDER``: build the site."""
+"""``python -m docs FOLDER``: build the site, as ``make docs`` does; any warning is an error."""
 
 from __future__ import annotations
 
-import argparse
+import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from docs.site.build import build
+from sphinx.cmd.build import build_main
+
+from docs.site import sources
+
+CONFIGURATION = Path(sources.__file__).parent
 
 
-def main() -> None:
-    """Build, and say what was left out; exit code 1 if anything is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="python -m docs",
-        description="Build the site of ata-gym: guides, notebooks, cards and the API.",
-    )
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("build", "docs"))
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="leave it out of the API; repeatable",
-    )
-    given = parser.parse_args()
-    try:
-        left_out, whole = build(given.folder, given.without)
-    except ValueError as error:
-        sys.exit(str(error))
-    for name, reason in left_out.items():
-        print(f"left out: {name} ({reason})")
-    if not whole:
-        sys.exit(
-            'Above is what is wrong. The site is whole with all extras: pip install ".[all,dev]"'
-        )
-    files = [path for path in given.folder.rglob("*") if path.is_file()]
+def main(folder: Path) -> int:
+    """Build the site into a folder, in place of an earlier one; return the exit code.
+
+    Raises:
+        ValueError: If the folder holds anything else.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / ".buildinfo").is_file():
+            raise ValueError(f"{folder} holds files that are not of a site: name another folder")
+        shutil.rmtree(folder)
+    with TemporaryDirectory() as room:
+        source = Path(room, "source")
+        sources.gather(source)
+        options = ["-q", "-W", "-c", str(CONFIGURATION), "-d", str(Path(room, "read"))]
+        code = build_main([*options, str(source), str(folder)])
+    files = [path for path in folder.rglob("*") if path.is_file()]
     pages = sum(path.suffix == ".html" for path in files)
     size = sum(path.stat().st_size for path in files) / 1e6
-    print(f"{pages} pages, {size:.0f} MB: {given.folder / 'index.html'}")
+    print(f"{pages} pages, {size:.0f} MB: {folder / 'index.html'}")
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(Path(*sys.argv[1:2] or ["build", "docs"])))

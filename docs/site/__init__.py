@@ -1,6 +1,6 @@
-"""The site that ``make docs`` builds with Sphinx.
+"""The site that ``make docs`` builds with Sphinx: ``python -m docs FOLDER``.
 
-``build`` gathers what Sphinx reads: ``sources`` copies the project's Markdown and notebooks,
-``named`` writes a page for each env and the cards, ``modules`` a page for each module; the pages
-of ``pages/`` list them. ``conf`` is Sphinx's configuration, ``extension`` what Sphinx lacks.
+``sources`` puts together what Sphinx reads: the pages of ``pages/``, which list all others, the
+project's Markdown and notebooks, and what ``cards`` writes from the registries. ``conf`` is the
+configuration of Sphinx, with the little that it lacks.
 """

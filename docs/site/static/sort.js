@@ -1,6 +1,6 @@
-// A click on the title of a column sorts a table of the class "sortable"; one more turns it round.
+// A click on the title of a column sorts its table; one more turns it round.
 document.addEventListener("click", (event) => {
-  const title = event.target.closest("table.sortable th");
+  const title = event.target.closest(".bd-article thead th");
   if (!title) return;
   const rising = title.ariaSort !== "ascending";
   title.parentNode.querySelectorAll("th").forEach((one) => (one.ariaSort = "none"));

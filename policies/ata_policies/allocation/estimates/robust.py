@@ -173,7 +173,7 @@ class Catoni(_BlockEstimate):
 
     Published: the root m of sum psi(A (X_j - m)) = 0 over all K >= 4 L tasks, with
 
-        psi(x) = sign(x) ln(1 + |x| + x^2 / 2),
+        psi(x) = sign(x) ln(1 + abs(x) + x^2 / 2),
 
     A from L = 2 ln t and the variance v, and radius 2 sqrt(v L / K). Here the sum is over the means
     y of b = min(K, ``blocks``) blocks, filled in turn: their spread, and so A, shrinks like
