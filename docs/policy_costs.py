@@ -1,9 +1,10 @@
-"""``python -m docs.policy_costs``: print the table of ``policies/README.md``.
+"""``python -m docs.policy_costs``: print the table of ``policies/all.md``.
 
 The costs of decisions in it are measured.
 
-With ``--picture FILE.png`` the decisions of some policies are timed with 10 to a million workers,
-drawn, and printed.
+With ``--recommended`` the table of ``policies/README.md`` is printed in its place. With ``--picture
+FILE.png`` the decisions of some policies are timed with 10 to a million workers, drawn, and
+printed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ata_gym.bench.report import style
 from ata_gym.bench.runner.progress import progress_bars
 from ata_gym.scenarios.card import Card
 from ata_policies.card import policy_card
+from ata_policies.registry import RECOMMENDED
 
 SETUP = (  # what is played while costs are compared with ATA's
     "8 rows of 51 workers, B = 23, price 0.1"
@@ -96,6 +98,20 @@ def table(cards: Iterable[Card], costs: Mapping[str, Sequence[float]]) -> str:
     return "\n".join([first, "|" + "---|" * len(titles), *others])
 
 
+def recommended() -> str:
+    """The recommended policies in Markdown: whom each is for, what it does and must know."""
+    rows = []
+    for group in RECOMMENDED:
+        for name, purpose in group.items():
+            card = policy_card(name)
+            facts = (card.facts["must know beforehand"], card.facts["looks at the price"])
+            summary = " ".join(card.summary.split())
+            rows.append((f"`{name}`", purpose, summary, *facts))
+    titles = ("policy", "you", "what it does", "must know beforehand", "looks at the price")
+    first, *others = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
+    return "\n".join([first, "|" + "---|" * len(titles), *others])
+
+
 def draw(names: Sequence[str], sizes: Sequence[int], picture: Path) -> dict[str, list[float]]:
     """Draw the mean milliseconds of a decision by the number of workers.
 
@@ -142,7 +158,16 @@ def main() -> None:
         metavar="FILE.png",
         help="draw some policies against n in its place",
     )
-    if (picture := parser.parse_args().picture) is not None:
+    parser.add_argument(
+        "--recommended",
+        action="store_true",
+        help="print the table of the recommended policies in its place",
+    )
+    arguments = parser.parse_args()
+    if arguments.recommended:
+        print(recommended())
+        return
+    if (picture := arguments.picture) is not None:
         for name, numbers in draw(_DRAWN, _SIZES, picture).items():
             print(
                 f"{name}: {', '.join(f'{ms:.3g}' for ms in numbers[:-1])} ms; slope"

@@ -96,6 +96,11 @@ class Change(ABC):
                 name = f"{field.name} of {type(self).__name__}"
                 vars(self)[field.name] = whole_number(name, value, **field.metadata)
 
+    @property
+    def parts(self) -> "tuple[Change, ...]":
+        """The change, and the changes that it may make."""
+        return (self,)
+
     def check_fit(self, n: int) -> None:  # noqa: B027 - most fit any
         """Check that the change fits a pool of n workers.
 

@@ -249,6 +249,10 @@ class Redraw(Change):
         )
 
     @property
+    def parts(self) -> tuple[Change, ...]:
+        return (self, *self._listed_changes)
+
+    @property
     def _pads(self) -> bool:
         """Whether pools may have fewer workers than places."""
         return self.pools.fewest != self.pools.n

@@ -224,6 +224,17 @@ class Scenario:
         return any(change.faulty for change in self.changes)
 
     @property
+    def deadline(self) -> float | None:
+        """The time of a round from which tasks of workers that are away are handed on.
+
+        It is the latest of all changes, and None where no worker is ever away.
+        """
+        if not self.faulty:
+            return None
+        parts = [part for change in self.changes for part in change.parts]
+        return max(getattr(part, "deadline", 0.0) for part in parts)
+
+    @property
     def follows_load(self) -> bool:
         """Whether the workers depend on what was asked of them, and so on the policy."""
         return any(change.follows_load for change in self.changes)

@@ -103,6 +103,11 @@ class Setting(NamedTuple):
     """Whether task times depend on the allocation of the round itself, which no oracle is told."""
     delay: int = 0
     """Rounds after which the results of a round are known; 0: before the next round."""
+    deadline: float | None = None
+    """The time of a round from which tasks of workers that are away are handed on, if known.
+
+    Like the budget it is chosen by who runs the round.
+    """
 
     @property
     def prices(self) -> Floats:
@@ -157,6 +162,7 @@ class Setting(NamedTuple):
             scenario.unit_costs,
             scenario.needs_allocation,
             delay,
+            scenario.deadline,
         )
 
     def known_pool(self, policy: str, dynamic: bool = False) -> Pool:

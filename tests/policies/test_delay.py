@@ -11,7 +11,7 @@ from ata_gym.changes import Spot
 from ata_gym.pools import deterministic, exponential
 from ata_gym.scenarios import Scenario
 from ata_policies import Setting
-from ata_policies.beliefs.availability import Availability
+from ata_policies.beliefs.availability import Availability, best_pause
 from ata_policies.steps import decide, play
 from tests.envs.playing import ALLOCATION, DISPATCH
 
@@ -42,25 +42,32 @@ def test_nobody_is_away_whose_results_are_only_late(name: str) -> None:
 def simulated_probes(dead: range, delay: int, rounds: int) -> list[int]:
     """The rounds in which a worker has a task; it gives no result in the rounds ``dead``.
 
-    A simulation of the rule as it is described, of one worker beside others that are there.
+    A simulation of the rule as it is described, of a worker with one of two tasks. As no deadline
+    is known, a probe in vain costs as much as 3 rounds without it.
     """
     tasks: list[int] = []
-    pause = 8
+    spells = [1.5]
+    pause = 0
     away = False
+    since = 0
     next_probe = 0
     probe = None
     for now in range(rounds):
         known = now - 1 - delay
         if known in tasks:
             if known not in dead:
+                if away:
+                    spells.append(now - since - pause / 2)
                 away = False
-                pause = 8
                 probe = None
             elif not away:
                 away = True
+                since = now
+                pause = best_pause(np.array(3.0), np.array(max(np.mean(spells), 1.0)))
                 next_probe = now + pause + delay
             elif known == probe:
-                pause = min(2 * pause, 64)
+                spell = max(np.mean(spells), now - since + 1.0)
+                pause = best_pause(np.array(3.0), np.array(spell))
                 next_probe = now + pause
                 probe = None
         if not away:
@@ -75,14 +82,14 @@ def simulated_probes(dead: range, delay: int, rounds: int) -> list[int]:
 @pytest.mark.parametrize("dead", [range(5, 150), range(5, 6), range(0, 31), range(20, 400)])
 def test_a_probe_is_answered_before_the_next_one(delay: int, dead: range) -> None:
     rounds = 300
-    availability = Availability.full(1, 2, 8)
+    availability = Availability.full(1, 2)
     tasks: list[int] = []
     for now in range(rounds):
         known = now - 1 - delay
         allocation = np.array([[known in tasks, known >= 0]], np.int64)
         results = np.array([[known in tasks and known not in dead, known >= 0]])
         availability = availability._replace(allocation=allocation)
-        availability = availability.updated(results, 8, 64, delay)
+        availability = availability.updated(results, np.ones(1), None, delay)
         if availability.available()[0, 0]:
             tasks.append(now)
     assert tasks == simulated_probes(dead, delay, rounds)
@@ -126,6 +133,27 @@ def test_a_worker_that_dies_is_left_out_as_soon_as_it_is_known(name: str) -> Non
         observation, *_ = envs.step(action)
     assert gone_rounds > 2000
     assert wasted < gone_rounds / 3
+
+
+@pytest.mark.parametrize("name", ["default", "restarting-beta", "lb-bsp-federated"])
+def test_the_later_the_deadline_the_fewer_the_probes(name: str) -> None:
+    probes = []
+    for deadline in (0.0, 20.0, 1000.0):
+        scenario = Scenario(
+            deterministic([1.0] * 6), 12, changes=(Spot(0.02, 0.02, deadline=deadline),)
+        )
+        envs = make_envs(ALLOCATION, rows=8, scenario=scenario)
+        policy = ata_policies.make(name, envs)
+        observation = envs.reset(seed=1)[0]
+        state = None
+        in_vain = 0
+        for _ in range(150):
+            gone = np.isinf(envs.unwrapped.means())
+            action, state = decide(policy, envs, observation, state)
+            in_vain += int((gone & (action > 0)).sum())
+            observation, *_ = envs.step(action)
+        probes.append(in_vain)
+    assert probes[0] > 1.2 * probes[1] > 1.2 * 1.2 * probes[2]
 
 
 def test_a_policy_for_another_delay_is_refused() -> None:

@@ -17,9 +17,11 @@ import ata_policies
 from ata_gym.bench import decision_cost
 from ata_gym.cli import app
 from ata_policies.card import policy_card
+from ata_policies.registry import RECOMMENDED
 from docs import policy_costs
 
-PAGE = (Path(__file__).parents[2] / "policies" / "README.md").read_text(encoding="utf-8")
+PAGES = Path(__file__).parents[2] / "policies"
+PAGE = (PAGES / "README.md").read_text(encoding="utf-8")
 OURS = [
     name
     for name in ata_policies.names()
@@ -35,7 +37,8 @@ def test_the_table_has_every_policy_as_it_describes_itself() -> None:
     """All but the cost, which is measured: ``python -m docs.policy_costs`` prints the table
     anew.
     """
-    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
+    page = (PAGES / "all.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
     expected = policy_costs.table(
         map(policy_card, OURS),
         dict.fromkeys(OURS, (1.0, 1.0, 1.0)),
@@ -45,6 +48,11 @@ def test_the_table_has_every_policy_as_it_describes_itself() -> None:
     ]
     costs = [cost.strip(" |") for row in rows[2:] for cost in row.rsplit(" | ", 3)[1:]]
     assert all(cost == "-" or float(cost) > 0 for cost in costs)  # -: not measured yet
+
+
+def test_the_page_has_the_recommended_policies_as_they_describe_themselves() -> None:
+    assert f"-->\n{policy_costs.recommended()}\n\n" in PAGE
+    assert policy_costs.recommended().count("\n") == 1 + sum(map(len, RECOMMENDED))
 
 
 def test_the_list_can_be_of_one_env_and_costs_are_measured() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 import ata_policies
 from ata_gym import allocate
+from ata_gym.changes import Change, Crash, Redraw, Spot, Walk
 from ata_gym.pools import PoolDistribution, exponential, gamma
-from ata_gym.scenarios import AtaConstants, Published
+from ata_gym.scenarios import AtaConstants, Published, Scenario
 from ata_policies import (
     AllocationPolicy,
     Allocator,
@@ -269,3 +270,21 @@ def test_policies_of_the_zoo_read_what_they_declare_and_declare_what_they_read(
     assert bool(reads) == bool(given)
     assert is_oracle(kind.knows) == ("pool" in reads)
     assert kind.privileged == ("conditions" in given)
+
+
+def test_a_setting_tells_the_deadline_of_workers_that_leave() -> None:
+    pool = exponential([1.0, 2.0, 3.0])
+    spot = Spot(0.1, 0.2, deadline=9.0)
+    crash = Crash(0.1, 3.0, 5, deadline=4.0)
+    drawn = Redraw(
+        PoolDistribution(3, None, ("exponential",), (2, 3), (1.0, 1.0)), among=((spot,),)
+    )
+    cases: list[tuple[tuple[Change, ...], float | None]] = [
+        ((), None),
+        ((Walk(0.1, 1.0),), None),
+        ((Spot(0.1, 0.2),), 0.0),
+        ((crash, spot), 9.0),
+        ((drawn, crash), 9.0),
+    ]
+    for changes, deadline in cases:
+        assert Setting.from_scenario(Scenario(pool, 3, changes=changes)).deadline == deadline

@@ -16,13 +16,13 @@ from ata_policies.allocation.estimates.mots import Mots
 from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, RoundContext, Rule
-from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
+from ata_policies.beliefs.availability import Availability, results_of
 from ata_policies.beliefs.belief import CountedBelief
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import LatencyBelief, Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
 from ata_policies.facts import Described
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, busy_times
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
 
@@ -77,8 +77,7 @@ class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
         memory: What counts: a key of ``MEMORIES``.
         rule: From scores to an allocation: a key of ``RULES``.
         availability: Whether a worker that gave fewer results than it had tasks gets nothing but
-            probes after 8 to 64 rounds (``Availability``); by default only with the memory
-            "restarting".
+            probes at intervals (``Availability``); by default only with the memory "restarting".
         seed: The seed of the policy's own randomness.
         hyperparameters: The hyperparameters of the three parts, by name.
 
@@ -169,7 +168,7 @@ class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
 
     def first_plan(self, rows: int) -> ComposedPlan:
         if self.availability:
-            return ComposedPlan(Availability.full(rows, self.setting.n, FIRST_PAUSE))
+            return ComposedPlan(Availability.full(rows, self.setting.n))
         return ComposedPlan(())
 
     def about(self) -> str:
@@ -205,9 +204,11 @@ class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
         available = None
         availability = state.plan.availability
         if isinstance(availability, Availability):
-            results = results_of(observation["worker"], self.setting.n)
             availability = availability.updated(
-                results, FIRST_PAUSE, LONGEST_PAUSE, self.setting.delay
+                results_of(observation["worker"], self.setting.n),
+                busy_times(observation).max(axis=1),
+                self.setting.deadline,
+                self.setting.delay,
             )
             available = availability.available()
         new_belief = self.estimate.updated(state.belief)

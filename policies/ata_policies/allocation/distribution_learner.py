@@ -11,13 +11,13 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
 from ata_policies.allocation.experts import Experts
-from ata_policies.beliefs.availability import FIRST_PAUSE, LONGEST_PAUSE, Availability, results_of
+from ata_policies.beliefs.availability import Availability, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.explanation import listed
 from ata_policies.learned.network import Network, read_network
 from ata_policies.learned.policy import WEIGHTS
-from ata_policies.observations import Observation, with_latency_spread
+from ata_policies.observations import Observation, busy_times, with_latency_spread
 from ata_policies.planning.plan import Problem, make_plans
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
@@ -94,7 +94,8 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     nor where workers' prices differ, which it was not trained on.
 
     Where a worker begins anew, or workers come or go, the plan is made again at once. Workers that
-    owe results get nothing but probes after 8 to 64 rounds (``Availability``).
+    owe results get nothing but probes, the more seldom the more a late round costs
+    (``Availability``).
 
     Args:
         weight: Tasks that the other workers' shapes count for in a worker's own, above 0.
@@ -135,7 +136,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
     def first_plan(self, rows: int) -> AllocationPlan:
         no_tasks = np.zeros((rows, self.setting.n), np.int64)
         zeros = np.zeros(rows)
-        availability = Availability.full(rows, self.setting.n, FIRST_PAUSE)
+        availability = Availability.full(rows, self.setting.n)
         experts: Experts | tuple[()] = ()
         if self._network is not None:
             experts = Experts.begin(self._network, rows, self.setting.n)
@@ -156,8 +157,8 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         availability = plan.availability
         availability = availability.updated(
             results_of(observation["worker"], self.setting.n),
-            FIRST_PAUSE,
-            LONGEST_PAUSE,
+            busy_times(observation).max(axis=1),
+            self.setting.deadline,
             self.setting.delay,
         )
         available = availability.available()
@@ -219,10 +220,10 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
             observation: The feedback of the last round.
         """
         assert self._network is not None
-        # the network was trained on whole shares, and a round costs what it paid in latencies, too
-        whole = with_latency_spread(observation)
         last_tasks = state.plan.availability.allocation
-        experts = experts.with_costs(whole, self._prices)
+        experts = experts.with_costs(observation, self._prices)
+        # the network was trained on whole shares
+        whole = with_latency_spread(observation)
         experts = experts.with_workers(state.belief, moves, last_tasks, whole)
         uniforms = state.round_uniforms(self.setting.n + 1, _CHOICE)
         return experts.decide(

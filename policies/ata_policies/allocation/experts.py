@@ -14,10 +14,9 @@ from ata_gym.utils.ranges import Counts, Flags, Reals, Wholes
 from ata_policies.beliefs.availability import counted
 from ata_policies.beliefs.distributions.arrays import HORIZONS, ROW, SLOT
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.moments import Exposure
 from ata_policies.learned.network import Network, NetworkMemory
 from ata_policies.learned.policy import shares
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, busy_times
 
 _DISCOUNT = 0.99
 """How much a round counts for in the comparison, one compared round later."""
@@ -62,12 +61,10 @@ class Experts(NamedTuple):
         """Return what is known after the feedback of a round, of what the experts' rounds cost.
 
         Args:
-            observation: The feedback, with a row axis, whose times hold the latencies.
+            observation: The feedback, with a row axis.
             prices: (n,) what a unit of each worker's time costs in units of runtime.
         """
-        rows, n = observation["elapsed"].shape
-        times = (observation[name] for name in ("worker", "duration", "elapsed"))
-        busy = Exposure.empty(rows, n).observe(*times).busy
+        busy = busy_times(observation)
         costs = busy.max(axis=1) + (prices * busy).sum(axis=1)
         compared = (self.decided != _NOBODY) & (costs > 0.0) & (costs < np.inf)
         if "warm_up" in observation:

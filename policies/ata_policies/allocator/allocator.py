@@ -68,6 +68,9 @@ class Allocator(NamedWorkers):
         price: The cost of one unit of worker time in units of runtime, at least 0.
         seed: The seed of the policy's own randomness.
         horizon: The rounds to come, if their number is known.
+        deadline: The time of a round from which your loop hands the tasks of silent workers on, if
+            it is always the same. The later it is, the more seldom a worker is tried that owes
+            results. By default it counts as two rounds.
         unit_costs: By name, what a unit of the worker's time counts for in worker time, such as its
             dollars an hour; 1 for workers that are not named. A unit of the worker's time costs
             the price times this number.
@@ -109,6 +112,7 @@ class Allocator(NamedWorkers):
         price: float = 0.0,
         seed: int = 0,
         horizon: int | None = None,
+        deadline: float | None = None,
         unit_costs: Mapping[Worker, float] | None = None,
         limits: Limits | None = None,
         prior: Prior | None = None,
@@ -122,6 +126,7 @@ class Allocator(NamedWorkers):
             self._env_id = "ata_gym/TaskAllocation-v0"
         options = {
             "horizon": horizon,
+            "deadline": deadline,
             "unit_costs": unit_costs,
             "limits": limits,
             "prior": prior,

@@ -72,6 +72,7 @@ class NamedWorkers(ABC):
         price: float = 0.0,
         seed: int = 0,
         horizon: int | None = None,
+        deadline: float | None = None,
         unit_costs: Mapping[Worker, float] | None = None,
         limits: Limits | None = None,
         prior: Prior | None = None,
@@ -84,11 +85,14 @@ class NamedWorkers(ABC):
         n = len(self._names)
         if horizon is not None:
             horizon = whole_number("horizon", horizon)
+        if deadline is not None:
+            deadline = non_negative("deadline", deadline)
         self._setting = Setting(
             n,
             whole_number("budget", budget),
             non_negative("price", price),
             horizon=horizon,
+            deadline=deadline,
         )
         self._policy_argument = policy
         self._seed = seed

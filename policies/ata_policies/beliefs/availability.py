@@ -8,15 +8,21 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import lambertw
 
 from ata_gym.typing import Bits, Floats, Ints, Mask
-from ata_gym.utils.ranges import Tasks, Wholes
+from ata_gym.utils.ranges import Counts, Tasks, Times, Wholes
 from ata_policies.beliefs.moments import Totals
 
-FIRST_PAUSE = 8
-"""The rounds in which a worker that is away gets nothing, at first."""
-LONGEST_PAUSE = 64
-"""The rounds in which a worker that is away gets nothing, at most."""
+_LATE_ROUNDS = 2.0
+"""How many rounds a deadline counts for where it is not known."""
+_MOST_ROUNDS = 1e6
+"""How many rounds it counts for at most."""
+_RATIOS = (1e-6, 600.0)
+"""The least and the largest ratio of a cost to a spell for which the best pause is computed.
+
+At 0 Lambert's function is at its branch point, and soon after 600 exp(-ratio) is 0.
+"""
 _NEVER = 2**40
 """The rounds until a worker that has left is probed."""
 
@@ -84,12 +90,42 @@ def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) ->
     return signs | (running > 0)
 
 
+def best_pause(cost: Floats, spell: Floats) -> Ints:
+    """Return after how many rounds to probe a worker that is away, at least 1.
+
+    A probe in vain costs as much as ``cost`` rounds without the worker, and the worker stays away
+    for an exponential time of mean ``spell``. With probes every x spells, the expected cost in
+    units of rounds without the worker is spell * ((cost / spell + x) / (1 - exp(-x))) and a
+    constant, which is least at exp(x) = 1 + x + cost / spell.
+
+    Args:
+        cost: (E, n) what a probe in vain costs, in rounds without the worker.
+        spell: (E, n) mean rounds for which a worker stays away.
+
+    Example:
+        >>> best_pause(np.array([0.0, 10.0, 100.0]), np.array([50.0, 50.0, 50.0]))
+        array([ 1, 29, 76])
+    """
+    ratio = 1.0 + np.clip(cost / spell, *_RATIOS)
+    spells = -ratio - lambertw(-np.exp(-ratio), -1).real
+    return np.clip(np.ceil(spell * spells), 1.0, _NEVER).astype(np.int64)
+
+
 class Availability(NamedTuple):
     """Which workers are away: they gave fewer results than they had tasks.
 
-    A worker is away until it gives all its results again. It is probed after ``pause`` rounds. Each
-    probe without a result delays the round until the deadline, so the pause doubles then, up to
-    ``longest``. If all workers seem to be away, all count as there.
+    A worker is away until it gives all its results again, and is probed at intervals. Each probe
+    in vain delays the round until the deadline, and each round without the worker takes longer than
+    with it, so that there is a best time between two probes (``best_pause``):
+
+    * Without worker i, which had a_i of the B tasks, the others compute its tasks, so that a round
+      takes B / (B - a_i) times as long.
+    * A late round takes longer by the deadline and by one task, a round over a_i.
+    * A spell of absence lasts as long as those that have ended did on average, or as this one has
+      lasted already, whichever is longer. Before the first has ended, a mean of half as many rounds
+      as a probe in vain costs counts as one spell.
+
+    If all workers seem to be away, all count as there.
 
     Where results are known d rounds late, the answer to a probe is waited for before the next one,
     and tasks that a worker had got before it was known to be away are no probes.
@@ -99,31 +135,52 @@ class Availability(NamedTuple):
     """(E, n) tasks of the last allocation; of the round of the results that come next, if known."""
     away: Mask
     """(E, n) whether the worker owes results of the last allocation in which it had a task."""
-    pause: Wholes
-    """(E, n) rounds between two probes."""
     wait: Wholes
     """(E, n) rounds until the next probe."""
+    pause: Wholes
+    """(E, n) rounds between the last probe, or the first late round, and the next probe."""
+    absence: Wholes
+    """(E, n) rounds since a worker that is away owed results for the first time."""
+    share: Tasks
+    """(E, n) the tasks that it had in that round."""
+    spells: Wholes
+    """(E,) how many spells of absence have ended."""
+    spell_rounds: Counts
+    """(E,) rounds of these in all; the last pause of each counts half."""
+    rounds: Wholes
+    """(E,) rounds in which nobody owed a result, and whose time is known."""
+    time: Times
+    """(E,) the time of these in all, by the results of the worker that was busy the longest."""
 
     @classmethod
-    def full(cls, rows: int, n: int, pause: int) -> Self:
+    def full(cls, rows: int, n: int) -> Self:
         """Return the availability in which all workers are there."""
         zeros = np.zeros((rows, n), np.int64)
-        return cls(zeros, zeros > 0, np.full_like(zeros, pause), zeros)
+        none = zeros[:, 0]
+        none_real = np.zeros(rows)
+        return cls(zeros, zeros > 0, zeros, zeros, zeros, zeros, none, none_real, none, none_real)
 
     def updated(
-        self, results: Floats | Mask, pause: int, longest: int, delay: int = 0
+        self,
+        results: Floats | Mask,
+        time: Floats,
+        deadline: float | None = None,
+        delay: int = 0,
     ) -> "Availability":
         """Return the availability after a round.
 
         Args:
             results: (E, n) how many results each worker gave, or whether it gave a sign of life.
-            pause: The rounds without tasks at first.
-            longest: The rounds without tasks at most.
+            time: (E,) for how long the worker was busy that was busy the longest; 0 counts as not
+                known.
+            deadline: The time of a round from which tasks of silent workers are handed on; None
+                where it is not known: it then counts as the time of two rounds.
             delay: How many rounds later than before the next round results are known.
         """
         owing = results < self.allocation
         returned = (self.allocation > 0) & ~owing
         away = (self.away & ~returned) | owing
+        whole = ~owing.any(axis=1) & (time > 0.0)
         unanswered = self.away & owing
         if delay > 0:
             # a probe is answered in the last round of a wait; what is known before is of tasks that
@@ -131,12 +188,42 @@ class Availability(NamedTuple):
             late = unanswered & (self.wait > 1)
             owing = owing & ~late
             unanswered = unanswered & ~late
-        longer_pauses = np.where(unanswered, np.minimum(2 * self.pause, longest), self.pause)
-        pauses = np.where(returned, pause, longer_pauses)
+        share = np.where(owing & ~self.away, self.allocation, self.share)
+        # a worker of whose absence a loop has told was not probed
+        ended = returned & self.away & (self.pause > 0)
+        length = np.where(ended, self.absence - self.pause / 2.0, 0.0)
+        known = self._replace(
+            away=away & ~away.all(axis=1, keepdims=True),
+            absence=np.where(away, self.absence + 1, 0),
+            share=share,
+            spells=self.spells + ended.sum(axis=1),
+            spell_rounds=self.spell_rounds + length.sum(axis=1),
+            rounds=self.rounds + whole,
+            time=self.time + np.where(whole, time, 0.0),
+        )
+        pause = np.where(owing, known.next_pause(deadline), self.pause)
         # at 0 a probe is sent, and the next one waits for its answer
         next_wait = np.where(self.wait > 0, self.wait - 1, delay)
-        wait = np.where(owing, pauses + delay * ~unanswered, next_wait)
-        return Availability(self.allocation, away & ~away.all(axis=1, keepdims=True), pauses, wait)
+        wait = np.where(owing, pause + delay * ~unanswered, next_wait)
+        return known._replace(pause=pause, wait=wait)
+
+    def next_pause(self, deadline: float | None) -> Ints:
+        """Return after how many rounds each worker that owes results is to be probed, (E, n).
+
+        Args:
+            deadline: The time of a round from which tasks of silent workers are handed on, or None.
+        """
+        until_deadline = np.full(len(self.rounds), _LATE_ROUNDS)
+        if deadline is not None:
+            timed = self.time > 0.0
+            mean = self.time[timed] / self.rounds[timed]
+            until_deadline[timed] = np.minimum(deadline / mean, _MOST_ROUNDS)
+        share = np.maximum(self.share, 1)
+        others = np.maximum(self.allocation.sum(axis=1, keepdims=True) - share, 0)
+        late_rounds = until_deadline[:, None] + 1.0 / share
+        cost = late_rounds * others / share
+        spell = (self.spell_rounds[:, None] + cost / 2.0) / (self.spells[:, None] + 1)
+        return best_pause(cost, np.maximum(spell, np.maximum(self.absence, 1)))
 
     def note_absences(self, absent: Mask, back: Mask) -> "Availability":
         """Return the availability after workers have left or come back.
@@ -147,7 +234,9 @@ class Availability(NamedTuple):
         """
         away = self.away | absent | back
         wait = np.where(absent, _NEVER, np.where(back, 1, self.wait))
-        return Availability(np.where(absent | back, 0, self.allocation), away, self.pause, wait)
+        pause = np.where(absent | back, 0, self.pause)
+        allocation = np.where(absent | back, 0, self.allocation)
+        return self._replace(allocation=allocation, away=away, wait=wait, pause=pause)
 
     def available(self) -> Mask:
         """Return which workers may get tasks, (E, n): they are there, or are to be probed."""

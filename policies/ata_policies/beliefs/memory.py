@@ -282,7 +282,7 @@ class Restarts(Memory[MonitoredMoments]):
     """Task times that were seen before a detected change do not count.
 
     After Liu, Lee and Shroff, AAAI 2018; the choice of who starts anew and the refresh are ours.
-    Workers that owe results are left out for 8 to 64 rounds (``Availability``).
+    Workers that owe results are left out, but for probes (``Availability``).
 
     Args:
         detector: "page-hinkley", "cusum" or "glr": see ``detectors``.
@@ -309,8 +309,7 @@ class Restarts(Memory[MonitoredMoments]):
     source = "Liu, Lee and Shroff, AAAI 2018"
     assumes = "workers that change seldom"
     constants = (
-        "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; pause 8 to 64; 200"
-        " effective tasks"
+        "Page-Hinkley, 48 / shape, drift 0.5 up and 0.25 down; refresh 2000; 200 effective tasks"
     )
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ from ata_policies.lb_bsp.predictors import (
     Median,
     Predictor,
 )
-from ata_policies.observations import Observation
+from ata_policies.observations import Observation, busy_times
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 
@@ -47,7 +47,7 @@ class Probes(Described):
     """Workers that owe results get nothing but a probe at intervals."""
 
     source = "with probes of ours"
-    constants = "probes after 2 to 16 rounds"
+    constants = "probes by the cost of a late round"
     assumes = "workers without a result stay away for some rounds"
 
 
@@ -81,8 +81,6 @@ class LbBsp(AllocationPolicy[LastRound, LoadPlan]):
         least: The least number of tasks of every worker, where B >= n ``least``; it is smaller
             otherwise.
         availability: Whether workers may be away.
-        pause: The rounds between two probes at first.
-        longest: The rounds between two probes at most.
         seed: The seed of the policy's own randomness.
         hyperparameters: The hyperparameters of the predictor, by name.
 
@@ -111,8 +109,6 @@ class LbBsp(AllocationPolicy[LastRound, LoadPlan]):
         forecast: str = "speed",
         least: int = 1,
         availability: bool = False,
-        pause: int = 2,
-        longest: int = 16,
         seed: int = 0,
         **hyperparameters: Any,
     ) -> None:
@@ -125,14 +121,12 @@ class LbBsp(AllocationPolicy[LastRound, LoadPlan]):
         self.forecast = forecast
         self.availability = flag("availability", availability)
         self.least = min(whole_number("least", least, least=0), setting.budget // setting.n)
-        self.pause = whole_number("pause", pause)
-        self.longest = whole_number("longest", longest, least=pause)
 
     def first_plan(self, rows: int) -> LoadPlan:
         n = self.setting.n
         prediction = self.predictor.start(rows, n, self.seed)
         if self.availability:
-            return LoadPlan(prediction, Availability.full(rows, n, self.pause))
+            return LoadPlan(prediction, Availability.full(rows, n))
         return LoadPlan(prediction, ())
 
     def about(self) -> str:
@@ -172,8 +166,8 @@ class LbBsp(AllocationPolicy[LastRound, LoadPlan]):
         if isinstance(availability, Availability):
             availability = availability.updated(
                 results_of(observation["worker"], self.setting.n),
-                self.pause,
-                self.longest,
+                busy_times(observation).max(axis=1),
+                self.setting.deadline,
                 self.setting.delay,
             )
         allocation = self.allocate(state._replace(plan=LoadPlan(prediction, availability)))

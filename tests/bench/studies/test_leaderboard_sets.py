@@ -47,6 +47,7 @@ FINGERPRINTS = {
     ("changing", "2"): "5b52fe03d797ac7bb095b1a819dc57039c35a5156ffa5979f944f14e638fbc5f",
     ("unseen", "3"): "9a3b30426a59f7628cb3c2ba206114b1421eab920286368441b1944ffd656b2f",
     ("cluster", "1"): "f884e45384a31fb9b0e7689d14108979472ec03d557f6ac9437bea2bab054e98",
+    ("cluster", "2"): "b3ba4b047ddf243c40eafde6eb8ae4ef64fb89c9a377cf5a24735ae3136b1625",
     ("drawn", "3"): "a1d4903238c29271e7f12fc34092cc077a6b4c316adb7f7fe9b775fdc52378b0",
 }
 """What each version stands for: a change of a set needs a new version, and a new line here."""

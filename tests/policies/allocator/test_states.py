@@ -83,6 +83,7 @@ def allocator_of(name: str, env: Any, seed: int) -> Allocator:
             price=known.price,
             seed=seed,
             horizon=known.horizon,
+            deadline=known.scenario.deadline,
         )
     except ValueError:
         return Allocator(N, BUDGET, ata_policies.make(name, env, seed), start_more=race)

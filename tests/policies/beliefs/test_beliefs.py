@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize_scalar
 
 from ata_gym import proxy_loss
 from ata_gym.changes import Change, Crash, Spot
@@ -18,7 +19,7 @@ from ata_gym.typing import Floats, Ints
 from ata_gym.utils.trees import difference, map_leaves
 from ata_policies import Exposure, Moments, Setting, Totals
 from ata_policies.allocation.estimates.robust import MedianOfMeans, TruncatedMean
-from ata_policies.beliefs.availability import Availability, signs_of_life
+from ata_policies.beliefs.availability import Availability, best_pause, signs_of_life
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.memory import DETECTORS, Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import learn_shapes
@@ -160,36 +161,64 @@ def test_restarts(mean: float, seed: int, memory: float, detector: str, change: 
     check(belief, (1.0 - 1.0 / memory) ** later * (round >= first[worker]), worker, times)
 
 
+@pytest.mark.parametrize("spell", [1.0, 7.0, 60.0])
+@pytest.mark.parametrize("cost", [0.5, 4.0, 80.0, 900.0])
+def test_probes_come_when_the_expected_cost_of_a_spell_is_least(cost: float, spell: float) -> None:
+    """By the sum over all probes: the k-th finds the worker, and k - 1 were in vain."""
+    probes = np.arange(1, 4000)
+
+    def expected(pause: float) -> float:
+        away = np.exp(-pause * (probes - 1) / spell) - np.exp(-pause * probes / spell)
+        return float((away * ((probes - 1) * cost + probes * pause)).sum())
+
+    found = minimize_scalar(expected, bounds=(0.02 * spell, 40.0 * spell), method="bounded").x
+    pause = best_pause(np.array(cost), np.array(spell))
+    assert pause == max(np.ceil(found - 1e-3 * spell), 1.0)
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
-    pause = 2
-    longest = 8
-    known = Availability.full(2, 3, pause)
-    diary = [[{"away": False, "pause": pause, "wait": 0} for _ in range(3)] for _ in range(2)]
+    deadline = data.draw(st.sampled_from([None, 0.0, 3.0, 40.0]))
+    known = Availability.full(2, 3)
+    first = {"away": False, "pause": 0, "wait": 0, "absence": 0, "share": 0}
+    diary = [[dict(first) for _ in range(3)] for _ in range(2)]
+    ended: list[list[float]] = [[], []]
+    times: list[list[float]] = [[], []]
     for _ in range(data.draw(st.integers(1, 12))):
         asked, worker = (
             data.draw(arrays(np.int64, (2, k), elements=st.integers(0, 2))) for k in (3, 4)
         )
         results = (worker[:, :, None] == np.arange(3)).sum(axis=1)
-        known = known._replace(allocation=asked).updated(results.astype(float), pause, longest)
+        time = np.array(data.draw(st.lists(st.floats(0.5, 9.0), min_size=2, max_size=2)))
+        known = known._replace(allocation=asked).updated(results.astype(float), time, deadline)
         for e, row in enumerate(diary):
+            owing = results[e] < asked[e]
+            if not owing.any():
+                times[e].append(time[e])
             for i, who in enumerate(row):
-                if results[e, i] < asked[e, i]:
+                if asked[e, i] > 0 and not owing[i]:
                     if who["away"]:
-                        who["pause"] = min(2 * who["pause"], longest)
-                    else:
-                        who["pause"] = who["pause"]
-                    who["away"], who["wait"] = True, who["pause"]
-                else:
-                    who["wait"] = max(who["wait"] - 1, 0)
-                    if asked[e, i] > 0:
-                        who["away"] = False
-                        who["pause"] = pause
+                        ended[e].append(who["absence"] - who["pause"] / 2)
+                    who["away"] = False
+                if owing[i] and not who["away"]:
+                    who["away"] = True
+                    who["share"] = asked[e, i]
+                who["absence"] = who["absence"] + 1 if who["away"] else 0
+                who["wait"] = max(who["wait"] - 1, 0)
+            for i, who in enumerate(row):
+                if owing[i]:
+                    late = 2.0
+                    if deadline is not None and times[e]:
+                        late = deadline / np.mean(times[e])
+                    others = max(asked[e].sum() - who["share"], 0)
+                    cost = (late + 1 / who["share"]) * others / who["share"]
+                    mean = np.mean([*ended[e], cost / 2])
+                    who["wait"] = who["pause"] = best_pause(cost, max(mean, who["absence"]))
             if all(who["away"] for who in row):
                 for who in row:
                     who["away"] = False
-        for name in ("away", "pause", "wait"):
+        for name in ("away", "pause", "wait", "absence", "share"):
             assert getattr(known, name).tolist() == [[who[name] for who in row] for row in diary]
 
 
@@ -206,7 +235,7 @@ def test_who_is_away_shows_no_sign_of_life(kind: str, change: Change) -> None:
     it.
     """
     rng = np.random.default_rng(0)
-    known = Availability.full(3, 6, 0)
+    known = Availability.full(3, 6)
     options: dict[str, Any] = {
         "pool": exponential(np.arange(1.0, 7)),
         "budget": 8,
@@ -218,9 +247,8 @@ def test_who_is_away_shows_no_sign_of_life(kind: str, change: Change) -> None:
         shown = (
             observation[name] for name in ("worker", "elapsed", "running") if name in observation
         )
-        known = known.updated(signs_of_life(*shown), 0, 0)
+        known = known.updated(signs_of_life(*shown), np.ones(3))
         np.testing.assert_array_equal(known.away[known.allocation > 0], gone[known.allocation > 0])
-        assert known.available().all()
         gone = env.unwrapped.conditions().death_time == 0.0
         all_gone.append(gone)
         if kind == "Race":

@@ -14,6 +14,7 @@ import ata_policies
 from ata_gym import allocate
 from ata_gym.pools import deterministic, exponential, gamma
 from ata_policies import Setting, State, check_policy
+from ata_policies.beliefs.availability import best_pause
 from ata_policies.lb_bsp.cpu import LbBsp, raised
 from ata_policies.lb_bsp.gpu import LbBspGpu, LbBspProfiled, balanced, fitted
 from ata_policies.policy import AllocationPolicy, Observation
@@ -156,7 +157,6 @@ def test_predictors_by_name_and_bad_input() -> None:
             "there is no forecast 'times'; did you mean time",
         ),
         (lambda: LbBsp(setting, availability=1), "availability must be True or False"),
-        (lambda: LbBsp(setting, availability=True, pause=9, longest=3), "longest must be"),
         (lambda: LbBspGpu(setting, tolerance=0.0), "tolerance must be"),
         (lambda: LbBspGpu(setting, memory=1), "memory must hold the budget of 6 tasks, not only 3"),
         (
@@ -351,8 +351,11 @@ def test_a_measured_profile_gives_the_optimum() -> None:
 
 
 def test_who_is_away_gets_nothing_but_probes_until_it_returns() -> None:
-    """Worker 2 of 3 is away in rounds 5 to 29: a probe after 2, 4, 8, 8 rounds without a task."""
-    policy = LbBsp(Setting(n=3, budget=12), availability=True, pause=2, longest=8)
+    """Worker 2 of 3 is away in rounds 5 to 29, and has 2 of the 12 tasks before.
+
+    A late round is one of 2 rounds and a task longer: as much as 12.5 rounds without the worker.
+    """
+    policy = LbBsp(Setting(n=3, budget=12), availability=True)
     actions, _ = shares(
         policy,
         [1.0, 1.0, 2.0],
@@ -361,10 +364,16 @@ def test_who_is_away_gets_nothing_but_probes_until_it_returns() -> None:
     )
     third = np.array(actions)[:, 2]
     assert (third[1:6] == 2).all()
-    asked = [k for k in range(6, 40) if third[k]]
-    assert asked[:4] == [8, 13, 22, 31]
-    assert (third[asked[:4]] == 1).all()
-    assert (third[32:] == 2).all()
+    known = 6
+    probes = []
+    while not probes or probes[-1] < 30:
+        spell = max(12.5 / 2, known - 5.0)
+        probes.append(known + best_pause(np.array(12.5), np.array(spell)))
+        known = probes[-1] + 1
+    assert len(probes) > 1
+    assert [k for k in range(6, 50) if third[k]][: len(probes)] == probes
+    assert (third[probes] == 1).all()
+    assert (third[known:] == 2).all()
     assert all(a.sum() == 12 for a in actions)
 
 

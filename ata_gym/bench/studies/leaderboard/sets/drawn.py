@@ -113,7 +113,7 @@ def _with_latency(
 
 CLUSTER = ScenarioSet(
     name="cluster",
-    version="1",
+    version="2",
     built={
         "together-spells": _drawn_anew(
             _usual(24),
@@ -240,6 +240,34 @@ CLUSTER = ScenarioSet(
             (changes.ColdAfterIdle(3, 5),),
             (changes.ColdAfterIdle(10, 10),),
         ),
+        "leaving": _drawn_anew(
+            _usual(12),
+            24,
+            400,
+            "each leaves for spells of 7 to 50 rounds, and its tasks are handed on from 30 to 300"
+            " units of time on",
+            (changes.Spot(0.002, 0.02, deadline=60),),
+            (changes.Spot(0.01, 0.05, deadline=30),),
+            (changes.Spot(0.03, 0.15, deadline=60),),
+            (changes.Spot(0.004, 0.02, deadline=300),),
+        ),
+        "leaving-late": _drawn_anew(
+            _usual(40),
+            60,
+            400,
+            "each leaves for spells of 50 rounds, and its tasks are handed on from 1,000 units of"
+            " time on",
+            always=(changes.Spot(0.004, 0.02, deadline=1_000),),
+        ),
+        "dying": _drawn_anew(
+            _usual(12),
+            24,
+            400,
+            "each dies in mid-round, for 20 or 50 rounds, and its tasks are handed on from 40 or"
+            " 100 units of time on",
+            (changes.Crash(0.01, 20, 20, deadline=40),),
+            (changes.Crash(0.002, 20, 50, deadline=100),),
+        ),
     },
     prices=(0.0, 0.1),
     quick={"together-spells": 100, "warming": 50, "latency-by-worker": 50},
@@ -252,6 +280,6 @@ CLUSTER = ScenarioSet(
 """Workers as clusters have them, drawn anew for each seed.
 
 All are slow together, the first tasks are slow, a share has a latency, changes come within tens of
-rounds, times vary much but never change, or load tires the workers. The seeds are those of
-``SPLITS["test"]``, as those of ``DRAWN``.
+rounds, times vary much but never change, load tires the workers, or workers leave and die. The
+seeds are those of ``SPLITS["test"]``, as those of ``DRAWN``.
 """
