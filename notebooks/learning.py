@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from ata_gym.bench.report import style
-from ata_gym.bench.studies.side_by_side.pictures import BAR_LIMIT, THROWN_AWAY, WAITING, WORKING
+from ata_gym.bench.studies.side_by_side.pictures import BAR_LIMIT, UNUSED, WAITING, WORKING
 from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
 from ata_gym.scenarios import scenario
 from ata_gym.typing import Floats
@@ -120,7 +120,7 @@ def _draw_frame(made: Figure, policies: Sequence[Learner], k: int, last: int) ->
         rows = np.arange(len(shown))
         axes.barh(rows, curve[k - 1], height=0.78, **WAITING)
         axes.barh(rows, busy - wasted, height=0.78, **WORKING)
-        axes.barh(rows, wasted, left=busy - wasted, height=0.78, linewidth=0, **THROWN_AWAY)
+        axes.barh(rows, wasted, left=busy - wasted, height=0.78, linewidth=0, **UNUSED)
         axes.plot(
             [curve[k - 1]] * 2,
             [-0.6, len(shown) - 0.4],

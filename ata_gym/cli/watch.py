@@ -54,7 +54,7 @@ def watch(
     ] = None,
     out: options.OutForPictures = None,
 ) -> None:
-    """Show who works, who waits, and whose work is thrown away.
+    """Show who works, who waits, and whose work is not used.
 
     Policies play the same workers, side by side. In a terminal the rounds pass by; elsewhere the
     last round of each policy is written. Each policy plays its own env, and `default` the default
@@ -187,8 +187,7 @@ def _say_totals(policies: Sequence[WatchedPolicy]) -> None:
         " of all",
     )
     say(
-        f"{'policy':<24} {'round time':>10} {'worker time':>11} {'thrown away':>11}"
-        f" {'runtime':>10}",
+        f"{'policy':<24} {'round time':>10} {'worker time':>11} {'not used':>11} {'runtime':>10}",
     )
     for policy in policies:
         time, work, share = policy.averages()

@@ -1,4 +1,4 @@
-"""A picture of policies side by side: who works, who waits and what is thrown away."""
+"""A picture of policies side by side: who works, who waits and what is not used."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ BAR_LIMIT = 8
 
 WORKING: dict[str, Any] = {"facecolor": style.OKABE_ITO[0]}
 WAITING: dict[str, Any] = {"facecolor": "#E3E3E3"}
-THROWN_AWAY: dict[str, Any] = {
+UNUSED: dict[str, Any] = {
     "facecolor": "#F6C9A8",
     "edgecolor": style.OKABE_ITO[1],
     "hatch": "////",
@@ -62,10 +62,10 @@ def draw(policies: Sequence[WatchedPolicy], scenario: Scenario, stem: Path) -> l
             " works, who waits?"
         )
         picture.text(0.012, 1 - 0.28 / height, title, fontsize=16, fontweight="bold", va="center")
-        handles = [Patch(**look, linewidth=0) for look in (WORKING, WAITING, THROWN_AWAY)]
+        handles = [Patch(**look, linewidth=0) for look in (WORKING, WAITING, UNUSED)]
         picture.legend(
             handles,
-            ["working", "waiting", "thrown away"],
+            ["working", "waiting", "not used"],
             ncols=3,
             loc="center left",
             fontsize=_TEXT + 1,
@@ -113,7 +113,7 @@ def draw_round(axes: Axes, timeline: Timeline, limit: int) -> None:
     )
     # tasks are drawn shorter by this time, so that a gap shows between them
     gap = 0.0022 * axes.get_xlim()[1]
-    for kind, look in ((DONE, WORKING), (CANCELLED, THROWN_AWAY), (LOST, THROWN_AWAY)):
+    for kind, look in ((DONE, WORKING), (CANCELLED, UNUSED), (LOST, UNUSED)):
         tasks = [
             k
             for k in np.flatnonzero(timeline.kind == kind)
@@ -176,9 +176,9 @@ def _label_policy(axes: Axes, policy: WatchedPolicy) -> None:
     )
     wasteful = share >= 0.005
     if wasteful:
-        waste_text = f"{100 * share:.0f} % thrown away"
+        waste_text = f"{100 * share:.0f} % of it not used"
     else:
-        waste_text = "nothing thrown away"
+        waste_text = "all of it used"
     axes.text(
         1.04,
         0.31,

@@ -19,7 +19,7 @@ _RECENT_ROUNDS = 200
 
 _TITLES = {
     "uta": ("Share evenly", "all wait for the slowest"),
-    "gta": ("Everybody works,\nthe first {budget} count", "the rest is for nothing"),
+    "gta": ("Everybody works,\nthe first {budget} count", "the rest is not used"),
     "ata-icml": ("ATA (ICML 2025)", "learns who is fast"),
     "ata-empirical-icml": ("ATA (ICML 2025)", "learns who is fast (ATA-Empirical)"),
     default_name("ata_gym/TaskAllocation-v0"): (
