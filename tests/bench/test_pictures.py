@@ -76,15 +76,6 @@ def test_a_picture_draws_the_chart_of_the_page():
     assert [line.get_label() for line in sums.get_lines()] == ["uta", "ofta"]
 
 
-def test_a_policy_has_its_own_line_in_any_company():
-    names = ["mine", "ata", "uta", "yours", "gta"]
-    lines = style.lines(names)
-    assert lines["ata"] == style.lines(["ata"])["ata"]
-    assert (len({line["color"] for line in lines.values()}), list(lines)) == (len(names), names)
-    crowd = style.lines([*names, *(f"policy-{k}" for k in range(50))])
-    assert len({(line["color"], line["linestyle"]) for line in crowd.values()}) == len(crowd)
-
-
 @pytest.mark.parametrize(("crowd", "spread"), [(1, 1.0), (20, 0.0), (45, 0.2)])
 def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
     rng = np.random.default_rng(crowd)

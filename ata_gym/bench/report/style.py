@@ -19,11 +19,11 @@ from ata_gym.envs.rendering import colours
 from ata_gym.utils.files.manifest import write_listed
 
 OKABE_ITO = colours.OKABE_ITO
-"""Eight colours that colour-blind readers can tell apart (Okabe and Ito, 2008)."""
+"""Eight colours that colour-blind readers tell apart, as all pictures of the project have them."""
 
-_DARK = ("#2F8FD8", "#F0743A", "#2BBE93", "#DD93BC", "#F2B632", "#9AD6FA", "#F2F2F2", "#D6C71E")
+_DARK = ("#2F8FD8", "#F0743A", "#2BBE93", "#C968A8", "#F2B632", "#9AD6FA", "#F2F2F2", "#B04C70")
 ON_DARK = dict(zip(OKABE_ITO, _DARK, strict=True))
-"""The colour of ``OKABE_ITO`` that each becomes on a dark page."""
+"""What each colour of ``OKABE_ITO`` becomes on a dark page, as well told apart."""
 
 _DASHES: tuple[Any, ...] = (
     "solid",
@@ -37,28 +37,25 @@ _DASHES: tuple[Any, ...] = (
 )
 """Dashes that tell apart lines that lie on each other: an offset, and lengths in line widths."""
 
-_FIXED = {
-    "ata": (0, 0),
-    "ata-empirical": (1, 0),
-    "ofta": (2, 0),
-    "uta": (3, 0),
-    "gta": (4, 0),
-    "ata-empirical-icml": (5, 0),
-    "ata-icml": (6, 0),
-    "distribution-learner": (7, 0),
-    "race": (1, 1),
-    "dispatch": (2, 1),
-    "restarting-beta": (5, 1),
-    "learned": (3, 2),
-    "lb-bsp-ema": (4, 1),
-    "oracle": (0, 1),
-    "dynamic-oracle": (6, 1),
-    "dynamic-ofta": (2, 2),
+_PREFERRED = {
+    "ata": 0,
+    "ata-empirical": 1,
+    "ofta": 2,
+    "uta": 3,
+    "gta": 4,
+    "ata-empirical-icml": 5,
+    "ata-icml": 6,
+    "distribution-learner": 7,
+    "race": 1,
+    "dispatch": 2,
+    "restarting-beta": 5,
+    "learned": 3,
+    "lb-bsp-ema": 4,
+    "oracle": 0,
+    "dynamic-oracle": 6,
+    "dynamic-ofta": 2,
 }
-"""Policies that look the same in every picture: the places of their colours, and their turns.
-
-A turn is a further set of dashes for the same colours.
-"""
+"""The place of the colour that a well-known policy has where no earlier one of these has it."""
 
 _METHODS = {
     "rennala": (4, "o"),
@@ -81,11 +78,19 @@ _METHODS = {
     "local-sgd": (0, "x"),
     "loscar-sgd": (0, "+"),
 }
-"""The place of the colour, and the marker, of each training method.
+"""The place of the colour that a training method has where it is free, and its marker.
 
-A method has the colour of its family and a marker of its own. Rennala has the colour of GTA, whose
-clock it has.
+Methods of a family prefer one colour; the marker is the method's own.
 """
+
+_MARKED: dict[str, Any] = {
+    "linewidth": 1.0,
+    "markersize": 5.0,
+    "markeredgecolor": "white",
+    "markeredgewidth": 0.6,
+    "markevery": 0.12,
+}
+"""The look of the thin line with markers of a training method."""
 
 _SETTINGS: dict[str, Any] = {
     "font.size": 10.0,
@@ -109,58 +114,56 @@ _SETTINGS: dict[str, Any] = {
 def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the look of each line, as arguments of matplotlib's ``plot``.
 
-    Well-known policies have a look of their own; another one gets a free colour that depends on its
-    name. A training method (``"ringmaster"``, or ``"ringmaster=0.01"`` with a learning rate) is a
-    thin line with markers.
+    No two lines have one colour while one of ``OKABE_ITO`` is free, and no two have one colour and
+    the same dashes while dashes are left. Well-known policies choose their colour first, then
+    other policies, then training methods (``"ringmaster"``, or ``"ringmaster=0.01"`` with a
+    learning rate), which are thin lines with markers. The order of the names makes no difference:
+    all pictures of a report that give the same names have the same looks.
 
     Args:
-        names: The names of policies or methods, in the order of the picture.
+        names: The names of all policies and methods of a report.
 
     Example:
         >>> lines(["mine", "ata"])["ata"]
         {'color': '#0072B2', 'linestyle': 'solid'}
     """
-    looks = {
-        name: _marked(*_METHODS[method])
-        for name in names
-        if (method := name.partition("=")[0]) in _METHODS
-    }
-    # All pairs of a colour and a turn; the first ones have the turn 0.
-    kinds = [(place, turn) for turn in range(len(_DASHES)) for place in range(len(OKABE_ITO))]
-    assigned = {name: _FIXED[name] for name in names if name in _FIXED}
-    for name in names:
-        if name not in looks and name not in assigned:
-            used_places = [place for place, _ in assigned.values()]
-            # A checksum, since Python's own hash of a text differs from process to process.
-            start = crc32(name.encode())
-            free = [kind for kind in kinds if kind not in assigned.values()] or kinds
-            # First a colour that is seldom in the picture, then a low turn, and of these the colour
-            # of the name or the next one.
-            rank = {
-                kind: (used_places.count(kind[0]), kind[1], (kind[0] - start) % len(OKABE_ITO))
-                for kind in free
-            }
-            assigned[name] = min(rank, key=rank.__getitem__)
-    for name, (place, turn) in assigned.items():
+    looks = {}
+    uses = [0] * len(OKABE_ITO)
+    for name in sorted({*names}, key=_precedence):
+        preferred = _preferred_place(name)
+        # A colour with the fewest uses: the preferred one, or the next one after it.
+        distances = [(place - preferred) % len(OKABE_ITO) for place in range(len(OKABE_ITO))]
+        _, _, place = min(zip(uses, distances, range(len(OKABE_ITO)), strict=True))
         looks[name] = {
             "color": OKABE_ITO[place],
-            "linestyle": _DASHES[(place + 3 * turn) % len(_DASHES)],
+            "linestyle": _DASHES[(place + 3 * uses[place]) % len(_DASHES)],
         }
+        if _method(name) in _METHODS:
+            looks[name] |= {**_MARKED, "marker": _METHODS[_method(name)][1]}
+        uses[place] += 1
     return {name: looks[name] for name in names}
 
 
-def _marked(place: int, marker: str) -> dict[str, Any]:
-    """Return the look of a thin line with markers."""
-    return {
-        "color": OKABE_ITO[place],
-        "linestyle": "solid",
-        "linewidth": 1.0,
-        "marker": marker,
-        "markersize": 5.0,
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.6,
-        "markevery": 0.12,
-    }
+def _method(name: str) -> str:
+    """Return the name of a training method without its learning rate."""
+    return name.partition("=")[0]
+
+
+def _precedence(name: str) -> tuple[int, int, str]:
+    """Return by what the lines of a report are sorted, to choose their colours in turn."""
+    if name in _PREFERRED:
+        return 0, [*_PREFERRED].index(name), name
+    return int(_method(name) in _METHODS) + 1, 0, name
+
+
+def _preferred_place(name: str) -> int:
+    """Return the place of the colour that a line has where it is free."""
+    if name in _PREFERRED:
+        return _PREFERRED[name]
+    if _method(name) in _METHODS:
+        return _METHODS[_method(name)][0]
+    # A checksum, since Python's own hash of a text differs from process to process.
+    return crc32(name.encode()) % len(OKABE_ITO)
 
 
 def plain_numbers(*panels: Axes) -> None:

@@ -233,11 +233,14 @@ class Results:
     def _draw_profile(self) -> style.Picture:
         frame = self.profile()
         policies = frame["policy"].unique(maintain_order=True).to_list()
+        # Also of policies that have not finished, which have their colours on the page.
+        looks = style.lines([*(line.name for line in self.content.page().series), *policies])
         samples = next(iter(self.content.samples.values()))
         quantity = noun(what_counts(samples))
         with style.figure(6.5, 3.8) as picture:
             axes = picture.subplots()
-            for policy, line in style.lines(policies).items():
+            for policy in policies:
+                line = looks[policy]
                 rows = frame.filter(policy=policy)
                 axes.step(rows["ratio"], rows["share"], where="post", label=policy, **line)
                 if rows["low"].is_not_null().all():

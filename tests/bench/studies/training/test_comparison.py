@@ -184,12 +184,13 @@ def test_what_is_never_reached_is_null(tmp_path):
 
 
 def test_every_method_has_a_line_of_its_own():
-    looks = style.lines([*METHODS, "ringmaster=0.1", "gta", "mine"])
+    names = [*METHODS, "ringmaster=0.1", "gta", "mine"]
+    looks = style.lines(names)
     assert len({looks[name]["marker"] for name in METHODS}) == len(METHODS)
-    assert (looks["ringmaster=0.1"], looks["rennala"]["color"]) == (
-        looks["ringmaster"],
-        looks["gta"]["color"],
-    )
+    assert looks["ringmaster=0.1"]["marker"] == looks["ringmaster"]["marker"]
+    # a page has no markers
+    assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == len(names)
+    assert style.lines(["rennala"])["rennala"]["color"] == style.lines(["gta"])["gta"]["color"]
     assert "marker" not in looks["mine"]
 
 
