@@ -303,7 +303,7 @@ class _LearningContent:
 
     def _sections(self, kinds: Mapping[str, str]) -> list[Tables | Chart]:
         titles = ("after\nsteps", *self.shown_ratios().values())
-        columns = [Column("policy", False), Column("kind", False), *map(Column, titles)]
+        columns = [Column("policy", False), Column("kind", False, wide=True), *map(Column, titles)]
         rows = [
             [Cell(name), Cell(kinds.get(name, LEARNER)), *cells]
             for name, cells in self.rows().items()

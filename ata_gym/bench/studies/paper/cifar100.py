@@ -278,7 +278,7 @@ def distances_in_words(points: pl.DataFrame, curve: pl.DataFrame, rounds: int) -
         "The published loss is the same function of the round for all policies: from round"
         f" {_KNOWN_FROM * rounds:,.0f} on, the {len(distance):,} points of their lines are on"
         f" average {distance.mean():.3f}, and at most {distance.max():.3f}, from one curve in the"
-        f" round that our clocks show, falling from {curve['loss'][0]:.2f} to"
+        f" round that has their time in ours, falling from {curve['loss'][0]:.2f} to"
         f" {curve['loss'][-1]:.2f}."
     )
 

@@ -297,10 +297,9 @@ def test_policies_whose_clocks_are_equal_are_named():
     records = clocks([1, 5], uta=1.0, gta=2.0, ata=1.0, mine=2.0, other=3.0)
     first, second = equal_clocks_note(records).removesuffix(".").split(". ")
     assert first.startswith(
-        "uta and ata lie exactly on each other up to round 5: all their scores are still 0",
+        "The lines of uta and ata are equal up to round 5: all their scores are still 0",
     )
     assert (
-        second
-        == "gta and mine lie exactly on each other up to round 5: their allocations are equal"
+        second == "The lines of gta and mine are equal up to round 5: their allocations are equal"
     )
     assert equal_clocks_note(clocks([1, 5], uta=1.0, ata=1.1)) == ""
