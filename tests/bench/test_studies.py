@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from ata_gym import bench
 from ata_gym.bench.logs import Log
-from ata_gym.bench.report.page.render import render
+from ata_gym.bench.report import style
+from ata_gym.bench.report.page.render import looks, render
+from ata_gym.bench.report.report import leave_for_paper
 from ata_gym.bench.runner.results import Results
 from ata_gym.bench.studies.reading import STUDIES
+from tests.bench.latex import assert_latex
 from tests.bench.test_benchmark import Failing, Fastest
 
 SIZE: dict[str, Any] = {"rounds": 12, "seeds": 2, "jobs": 1}
@@ -168,6 +172,43 @@ def test_a_telephone_shows_policy_ratio_and_interval_without_a_scroll(played, lo
     browser = look(out / "report.html", 390, 3000)
     assert browser.execute_script(HIDDEN) == []
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
+def test_a_policy_has_the_colour_of_the_page_in_all_pictures(played, name):
+    results, _ = played(name)
+    on_page = {look["name"]: look["light"] for look in looks(results.content.page())}
+    for picture in (*results.content.pictures, "profile"):
+        lines = results.plot(picture).findobj(Line2D)
+        drawn = {(line.get_label(), line.get_color()) for line in lines}
+        assert {pair for pair in drawn if pair[0] in on_page} <= on_page.items()
+
+
+@pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
+def test_a_paper_gets_figures_in_the_width_of_columns_with_their_fonts(played, tmp_path, name):
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
+    results, _ = played(name)
+    files = leave_for_paper(results.content, tmp_path, tables=False)
+    assert [file.stem for file in files] == [*results.content.pictures]
+    for file in files:
+        (sheet,) = pypdf.PdfReader(file).pages
+        assert round(sheet.mediabox.width / 72, 2) in (style.COLUMN, style.TWO_COLUMNS)
+        fonts = [font.get_object() for font in sheet["/Resources"]["/Font"].values()]
+        assert fonts
+        for font in fonts:
+            (inner,) = font.get("/DescendantFonts", [font])
+            assert "STIX" in inner["/BaseFont"]
+            assert "/FontFile2" in inner.get_object()["/FontDescriptor"]  # TrueType, in the file
+        texts = sheet.get_contents().get_data()
+        sizes = {float(size) for size in re.findall(rb"/\S+ ([\d.]+) Tf", texts)}
+        assert min(sizes) >= 4.8  # an exponent
+        assert max(sizes) <= 8.5
+
+
+@pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
+def test_a_paper_gets_the_tables_in_latex(played, name):
+    results, _ = played(name)
+    assert_latex(results.latex(), results.content.tables)
 
 
 @pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])

@@ -1,7 +1,8 @@
 """The colours, sizes and file formats of every picture of the project."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from zlib import crc32
 
 from matplotlib import style as mpl_style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -110,6 +112,33 @@ _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "path",
 }
 
+_PAPER: dict[str, Any] = {
+    **_SETTINGS,
+    "font.family": "STIXGeneral",  # like Times, and a part of matplotlib
+    "mathtext.fontset": "stix",
+    "font.size": 8.0,
+    "axes.titlesize": 8.0,
+    "xtick.labelsize": 7.0,
+    "ytick.labelsize": 7.0,
+    "legend.fontsize": 7.0,
+    "axes.linewidth": 0.6,
+    "grid.linewidth": 0.4,
+    "lines.linewidth": 1.2,
+    "pdf.fonttype": 42,  # TrueType, which journals ask for
+}
+"""What differs in a picture for a paper: it is printed in the size in which it is drawn."""
+
+COLUMN = 3.25
+"""The width of a column of a paper in inches, as in the style of ICML."""
+TWO_COLUMNS = 6.75
+"""The width of both columns of a paper in inches."""
+_ONE_PANEL = 8.0
+"""Pictures of less than this width in inches have one panel in a row."""
+_LEGEND_ROOM = 0.5
+"""How much higher a picture for a paper is, in inches, since its legend stands below it."""
+
+_in_paper: ContextVar[bool] = ContextVar("in_paper", default=False)
+
 
 def lines(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the look of each line, as arguments of matplotlib's ``plot``.
@@ -199,22 +228,78 @@ def logarithmic(axis: Axis) -> None:
 
 
 class Picture(Figure):
-    """A figure that a notebook shows, also where nothing has prepared it for pictures."""
+    """A figure that is saved in the style in which it was drawn, also by a notebook."""
+
+    settings: Mapping[str, Any] = _SETTINGS
+    """The style, as settings of matplotlib."""
+
+    def savefig(self, *args: Any, **options: Any) -> None:
+        """Save the figure, as matplotlib's method does."""
+        with mpl_style.context(dict(self.settings), after_reset=True):
+            super().savefig(*args, **options)
 
     def _repr_png_(self) -> bytes:
         content = BytesIO()
-        with mpl_style.context(_SETTINGS, after_reset=True):
-            self.savefig(content, format="png")
+        self.savefig(content, format="png")
         return content.getvalue()
 
 
 @contextmanager
+def for_paper() -> Iterator[None]:
+    """Draw pictures for a paper: in the width of a column, or of two where panels need it.
+
+    Their letters have the size of captions, and their legends stand below them.
+    """
+    token = _in_paper.set(True)
+    try:
+        yield
+    finally:
+        _in_paper.reset(token)
+
+
+def in_paper() -> bool:
+    """Return whether pictures are drawn for a paper."""
+    return _in_paper.get()
+
+
+@contextmanager
 def figure(width: float, height: float) -> Iterator[Picture]:
-    """Make an empty figure in the style of the project, of a size in inches."""
-    with mpl_style.context(_SETTINGS, after_reset=True):
-        picture = Picture(figsize=(width, height), layout="constrained")
+    """Make an empty figure in the style of the project.
+
+    Args:
+        width: The width in inches; ``for_paper`` chooses another one.
+        height: The height in inches.
+    """
+    settings = _SETTINGS
+    size = (width, height)
+    if in_paper():
+        settings = _PAPER
+        column = COLUMN if width < _ONE_PANEL else TWO_COLUMNS
+        size = (column, height * column / width + _LEGEND_ROOM)
+    with mpl_style.context(settings, after_reset=True):
+        picture = Picture(figsize=size, layout="constrained")
+        picture.settings = settings
         FigureCanvasAgg(picture)
         yield picture
+
+
+def legend(picture: Figure, handles: Sequence[Artist]) -> None:
+    """Add a legend to a picture: at its right, and below it in a paper.
+
+    Args:
+        picture: The picture.
+        handles: What the legend names, in this order.
+    """
+    if in_paper():
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        # A letter is about 0.05 inches wide, and a line with its distances half an inch.
+        columns = int(picture.get_figwidth() / (0.5 + 0.05 * longest))
+        columns = max(1, min(columns, len(handles)))
+        picture.legend(handles=handles, loc="outside lower center", ncols=columns, handlelength=2.6)
+    else:
+        # Many entries are smaller, so that all of them have room.
+        size = min(10.0, 44.0 * picture.get_figheight() / max(len(handles), 1))
+        picture.legend(handles=handles, loc="outside right upper", handlelength=2.6, fontsize=size)
 
 
 def head(picture: Figure, heading: str) -> None:
@@ -248,3 +333,23 @@ def save(picture: Figure, stem: Path, title: str = "") -> list[Path]:
                 metadata = None
             write_listed(path, partial(picture.savefig, format=kind, metadata=metadata))
     return list(paths.values())
+
+
+def save_for_paper(picture: Picture, stem: Path) -> Path:
+    """Write a picture that was drawn ``for_paper`` as PDF, the same bytes each time.
+
+    The fonts are in the file.
+
+    Args:
+        picture: The picture.
+        stem: The path of the file, without its ending.
+
+    Returns:
+        The path of the file.
+    """
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    path = stem.with_name(f"{stem.name}.pdf")
+    # A PDF would otherwise hold the date.
+    options = {"format": "pdf", "metadata": {"CreationDate": None}}
+    write_listed(path, partial(picture.savefig, **options))
+    return path

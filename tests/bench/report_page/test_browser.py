@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pypdf
 import pytest
 
 from ata_gym import bench
@@ -198,6 +197,7 @@ def test_on_paper_no_picture_covers_the_heading_below_it(look, usual):
 
 def test_on_paper_a_heading_stays_with_its_lines(look, page_of, tmp_path):
     """On a page of any height, which moves the end of each sheet over all lines."""
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
     print_options = pytest.importorskip("selenium.webdriver.common.print_page_options")
     finding = "Env TaskRace: mine is the only policy that learns."
     lead = "Nothing follows from one seed.\nUntil the loss is 0.02:\n" + "\n".join(

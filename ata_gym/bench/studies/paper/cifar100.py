@@ -310,11 +310,7 @@ def draw(lines: pl.DataFrame, ours: pl.DataFrame) -> style.Picture:
             axes.set(xlabel=clock.replace("_", " "), xlim=(0, None), ylim=(0, None))
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         picture.axes[0].set_ylabel("$f - f^*$")
-        picture.legend(
-            *picture.axes[0].get_legend_handles_labels(),
-            loc="outside right upper",
-            handlelength=2.6,
-        )
+        style.legend(picture, picture.axes[0].get_legend_handles_labels()[0])
     return picture
 
 
