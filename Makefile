@@ -56,7 +56,7 @@ newest: .venv/installed  ## a part of that, in two minutes: Python 3.12 or later
 	$(RUN) nox -s newest
 
 release: .venv/installed  ## write a version and today's date into all files that have one, commit and tag (VERSION=0.2.0)
-	@test -n "$(VERSION)" || { echo "Name the version: make release VERSION=0.2.0" >&2; exit 1; }
+	@echo "$(VERSION)" | grep -Eqx '[0-9]+\.[0-9]+\.[0-9]+' || { echo "Name the version: make release VERSION=0.2.0" >&2; exit 1; }
 	@! git rev-parse --quiet --verify "refs/tags/v$(VERSION)" >/dev/null || { echo "There is a tag v$(VERSION)" >&2; exit 1; }
 	$(RUN) bumpversion replace --no-allow-dirty --new-version "$(VERSION)"
 	git commit --quiet --all --message "Version $(VERSION)"

@@ -303,7 +303,12 @@ def legend(picture: Figure, handles: Sequence[Artist]) -> None:
 
 
 def head(picture: Figure, heading: str) -> None:
-    """Write a line above all panels of a picture, in place of an earlier one."""
+    """Write a line above all panels of a picture, in place of an earlier one.
+
+    A picture for a paper has none, since its caption says what it is.
+    """
+    if in_paper():
+        return
     picture.suptitle(heading, x=0.01, ha="left", fontsize=10, fontweight="bold")
 
 
