@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE  # each of the many processes of the tests woul
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs benchmark gpu fuzz mutants ablation tables versions newest dist clean
+.PHONY: help demo test lint docs benchmark gpu fuzz mutants ablation tables versions newest release dist clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -56,10 +56,20 @@ versions: .venv/installed  ## run the tests on every Python here, with the oldes
 newest: .venv/installed  ## a part of that, in two minutes: Python 3.12 or later, with what pip install takes today
 	$(RUN) nox -s newest
 
-dist: .venv/installed  ## build the wheel and the source distribution in dist/ and check them (ATA_GYM_URL=https://host/owner/ata-gym)
-	rm -rf dist
+release: .venv/installed  ## write a version and today's date into all files that have one, commit and tag (VERSION=0.2.0)
+	@echo "$(VERSION)" | grep -Eqx '[0-9]+\.[0-9]+\.[0-9]+' || { echo "Name the version: make release VERSION=0.2.0" >&2; exit 1; }
+	@! git rev-parse --quiet --verify "refs/tags/v$(VERSION)" >/dev/null || { echo "There is a tag v$(VERSION)" >&2; exit 1; }
+	$(RUN) bumpversion replace --no-allow-dirty --new-version "$(VERSION)"
+	git commit --quiet --all --message "Version $(VERSION)"
+	git tag --annotate --message "Version $(VERSION)" "v$(VERSION)"
+
+dist: .venv/installed  ## build the wheel and the source distribution in dist/, twice, and check them (ATA_GYM_URL=https://host/owner/ata-gym)
+	rm -rf dist build/again
 	$(RUN) hatchling build
+	$(RUN) hatchling build -d build/again
+	diff -r dist build/again
 	$(RUN) twine check --strict dist/*
+	$(RUN) nox -s citation
 
 clean:  ## remove .venv, caches and what demo made; results/ stays
 	rm -rf .venv .nox demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -70,8 +70,12 @@ class CustomMetadataHook(MetadataHookInterface):
         text = description(Path(self.root, "README.md").read_text(encoding="utf-8"), files)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
         if address:
-            pages = {"Issues": "/issues", "Changelog": f"/blob/v{metadata['version']}/CHANGELOG.md"}
+            # The commands lead to pages of the source: see ata_gym/cli/guide.py.
+            source = files.format("blob").rstrip("/")
             metadata["urls"] = {
                 "Homepage": address,
-                **{title: address + page for title, page in pages.items()},
+                "Documentation": f"{files.format('tree')}docs",
+                "Changelog": f"{source}/CHANGELOG.md",
+                "Source": source,
+                "Issues": f"{address}/issues",
             }

@@ -8,6 +8,7 @@ in an environment of its own, as their needs differ.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -42,6 +43,9 @@ _WITH_TORCH = [
     f"{folder}/{room}" for folder in ("ata_gym", "tests") for room in ("training", "rl", "cluster")
 ]
 """The rooms that torch is needed in."""
+
+_CITED = {"title", "creators", "description", "license", "version", "keywords"}
+"""What Zenodo's record of a release says, all of which it reads from CITATION.cff."""
 
 _PART = (
     "tests/simulation",
@@ -244,3 +248,15 @@ def _library(
         *session.posargs,
         env={"RAY_USAGE_STATS_ENABLED": "0"},
     )
+
+
+@nox.session
+def citation(session: nox.Session) -> None:
+    """Check CITATION.cff, and that it tells Zenodo all that a record of a release needs."""
+    # Its jsonschema is an old one, which cannot be installed beside that of the notebooks.
+    session.install("cffconvert==2.0.0")
+    session.run("cffconvert", "--validate")
+    record = session.run("cffconvert", "--format", "zenodo", silent=True)
+    missing = _CITED - json.loads(str(record)).keys()
+    if missing:
+        session.error(f"CITATION.cff tells Zenodo nothing of {', '.join(sorted(missing))}")

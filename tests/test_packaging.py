@@ -1,6 +1,7 @@
 import doctest
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -41,13 +42,67 @@ HEAVY |= {"moviepy", "PIL", "pygame", "accelerate", "lightning", "torch", "trans
 def test_the_version_is_the_same_everywhere_and_bibtex_is_that_of_the_citation_file():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert PROJECT["version"] == ata_gym.__version__ == citation["version"]
-    assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     (ours, paper), (known,) = bibtex().split("\n\n"), citation["references"]
     assert re.match(rf"@software{{.*{re.escape(ata_gym.__version__)}", ours, re.DOTALL)
     authors = " and ".join(
         f"{one['family-names']}, {one['given-names']}" for one in known["authors"]
     )
     assert re.fullmatch(rf"@inproceedings.*{known['title']}.*\{{{authors}\}}.*", paper, re.DOTALL)
+
+
+RELEASED = re.compile(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d")
+KINDS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+
+
+def check_changelog(text: str, version: str) -> None:
+    """Assert that the versions fall from the one in force, each with entries by their kind."""
+    _, unreleased, *released = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert unreleased.startswith("[Unreleased]\n")
+    versions = [RELEASED.match(part)[1] for part in released]
+    assert versions == sorted({*versions}, key=Version, reverse=True)
+    assert versions[:1] in ([], [version])
+    for part in (unreleased, *released):
+        kinds = re.findall(r"^### (.*)$", part, re.MULTILINE)
+        assert kinds == [kind for kind in KINDS if kind in kinds]
+        for entries in re.split(r"^### .*$", part, flags=re.MULTILINE)[1:]:
+            assert "\n- " in entries
+
+
+def test_the_changelog_has_entries_by_kind_below_each_version():
+    check_changelog((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), PROJECT["version"])
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_one_command_writes_a_version_into_all_files_and_dates_it(tmp_path):
+    pytest.importorskip("bumpversion")
+    names = ("pyproject.toml", "ata_gym/__init__.py", "CITATION.cff", "CHANGELOG.md")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def git(*words: str) -> None:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    for version in (PROJECT["version"], "77.0.1", "77.1.0"):  # the first was never released
+        git("add", ".")
+        git("commit", "--message", version)
+        command = [sys.executable, "-m", "bumpversion", "replace", "--no-allow-dirty"]
+        subprocess.run(
+            [*command, "--new-version", version], cwd=tmp_path, check=True, capture_output=True
+        )
+        told = {name: (tmp_path / name).read_text("utf-8") for name in names}
+        assert tomllib.loads(told["pyproject.toml"])["project"]["version"] == version
+        assert f'\n__version__ = "{version}"\n' in told["ata_gym/__init__.py"]
+        citation = yaml.safe_load(told["CITATION.cff"])
+        assert citation["version"] == version
+        check_changelog(told["CHANGELOG.md"], version)
+        assert f"## [{version}] - {citation['date-released']}\n" in told["CHANGELOG.md"]
+        assert citation.keys() == {
+            *yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8")),
+            "date-released",
+        }
 
 
 def test_the_base_import_loads_nothing_heavy_and_leaves_the_handlers_of_signals_alone():
@@ -163,13 +218,16 @@ def test_an_index_takes_the_packages_which_name_every_python_and_address_only_wh
     assert "notebooks/pictures" not in str(without.get_payload())
     urls = {line.partition(", ")[2] for line in told.get_all("Project-URL", [])}
     assert {url.partition("/ata-gym")[0] for url in urls} == {"https://example.org/one"}
+    paths = {url.partition(f"/v{ata_gym.__version__}/")[2] for url in urls} - {""}
+    assert paths == {"docs", "CHANGELOG.md"}
+    assert all((ROOT / path).exists() for path in paths)
     assert not [*targets(str(without.get_payload())), *targets(str(told.get_payload()))]
     for target in targets((ROOT / "README.md").read_text(encoding="utf-8")):
         place = f"{'raw' if '/pictures/' in target else 'blob'}/v{ata_gym.__version__}/{target}"
         assert f"](https://example.org/one/ata-gym/{place})" in str(told.get_payload())
 
 
-def test_a_source_distribution_makes_the_same_wheel_without_being_told_the_address(
+def test_a_source_distribution_makes_the_same_packages_without_being_told_the_address(
     addressed,
     tmp_path,
 ):
@@ -177,13 +235,20 @@ def test_a_source_distribution_makes_the_same_wheel_without_being_told_the_addre
     with tarfile.open(source) as packed:
         packed.extractall(tmp_path, filter="data")
     (folder,) = tmp_path.iterdir()
+    for path in folder.rglob("*"):
+        os.utime(path, (2e9, 2e9))
+        path.chmod(path.stat().st_mode & 0o700)
     assert all(
         (folder / name).exists()
         for name in ("Makefile", "tests", "docs", "constraints.txt", ".github")
     )
-    assert (
-        metadata(built(tmp_path / "again", folder)).as_string() == metadata(addressed).as_string()
-    )
+    again = built(tmp_path / "again", folder)
+    assert metadata(again).as_string() == metadata(addressed).as_string()
+    names = {file.name for file in addressed.iterdir()}
+    assert {file.name for file in again.iterdir()} == names
+    # also of files with other dates and modes, in another folder
+    for name in names:
+        assert (again / name).read_bytes() == (addressed / name).read_bytes(), name
 
 
 def test_an_address_that_is_none_is_refused_and_the_examples_of_the_hook_are_right(tmp_path):
@@ -231,6 +296,7 @@ def test_make_alone_lists_every_command():
         "fuzz",
         "ablation",
         "versions",
+        "release",
         "dist",
         "clean",
     ):

@@ -7,6 +7,7 @@ import typer
 
 from ata_gym import __version__
 from ata_gym.cli.console import PlainCommand, PlainGroup, say
+from ata_gym.cli.guide import NEXT
 from ata_gym.cli.listings import policies, scenarios
 from ata_gym.cli.options import expanded
 from ata_gym.cli.studies.bench import bench, demo, leaderboard, track
@@ -38,11 +39,10 @@ stochastic gradients? Environments, policies, and what it takes to compare them.
       the published policies and ours, and a small training, in minutes
   ata-gym watch five-workers
       rounds of four policies side by side: who works, who waits
-  ata-gym bench --scenario five-workers --out results/mine \\
-      --policies uta,ata-icml,package.module:MyPolicy
-      a policy of your own beside those of the zoo
-  ata-gym report results/mine
-      its results as one page for a browser
+
+Then, three ways to go on:
+
+{NEXT}
 
 All commands: ata-gym --help. One of them: ata-gym COMMAND --help.
 TAB completes names after: ata-gym --install-completion"""

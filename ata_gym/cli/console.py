@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
+from ata_gym.cli.guide import where_to_read
 from ata_gym.utils.files.atomic import check_name
 from ata_gym.utils.process.signals import TerminatedError, raising
 
@@ -77,6 +78,7 @@ class PlainGroup(TyperGroup):
 class PlainCommand(TyperCommand):
     """A command that ends with one sentence where it cannot go on, without a traceback.
 
+    In brackets the sentence names the page of the command.
     The exit code is 2 for an error of the input, 130 after Ctrl-C and 143 after SIGTERM.
     """
 
@@ -99,7 +101,7 @@ class PlainCommand(TyperCommand):
             if isinstance(error, MemoryError):
                 sentence = f"there is not enough memory: {error}"
             else:
-                sentence = str(error)
+                sentence = f"{error} (more: {where_to_read(str(ctx.info_name))})"
             say_error(sentence)
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:

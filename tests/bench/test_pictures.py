@@ -12,14 +12,15 @@ from ata_gym import bench
 from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report import style
 from ata_gym.bench.report.pictures import legend
-from ata_gym.bench.report.report import leave
-from ata_gym.bench.report.table import markdown
+from ata_gym.bench.report.report import leave, leave_for_paper
+from ata_gym.bench.report.table import LEFT, RIGHT, Table, latex, markdown
 from ata_gym.bench.studies.benchmark import Benchmark
 from ata_gym.bench.studies.leaderboard import front as fronts
 from ata_gym.bench.studies.paper import regret as regret_figure
 from ata_gym.pools import read_trace
 from ata_gym.scenarios import Scenario
 from ata_gym.theory import RegretLowerBound
+from tests.bench.latex import assert_latex
 
 
 def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
@@ -76,15 +77,6 @@ def test_a_picture_draws_the_chart_of_the_page():
     assert [line.get_label() for line in sums.get_lines()] == ["uta", "ofta"]
 
 
-def test_a_policy_has_its_own_line_in_any_company():
-    names = ["mine", "ata", "uta", "yours", "gta"]
-    lines = style.lines(names)
-    assert lines["ata"] == style.lines(["ata"])["ata"]
-    assert (len({line["color"] for line in lines.values()}), list(lines)) == (len(names), names)
-    crowd = style.lines([*names, *(f"policy-{k}" for k in range(50))])
-    assert len({(line["color"], line["linestyle"]) for line in crowd.values()}) == len(crowd)
-
-
 @pytest.mark.parametrize(("crowd", "spread"), [(1, 1.0), (20, 0.0), (45, 0.2)])
 def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
     rng = np.random.default_rng(crowd)
@@ -110,6 +102,33 @@ def test_labels_lie_on_no_other_and_inside_the_axes(crowd, spread):
         room.x0 <= box.x0 <= box.x1 <= room.x1 and room.y0 <= box.y0 <= box.y1 <= room.y1
         for box in texts
     )
+
+
+def test_a_picture_for_a_paper_is_the_same_bytes_each_time_and_leaves_others_as_they_are(tmp_path):
+    results = bench.run(["uta", "ofta"], "five-workers", rounds=9, seeds=2, jobs=1)
+    before = results.plot()._repr_png_()
+    made = [
+        leave_for_paper(results.content, tmp_path / name, tables=False) for name in ("one", "two")
+    ]
+    assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*made, strict=True))
+    picture = results.plot("profile", paper=True)
+    assert picture.get_figwidth() == style.COLUMN
+    picture.savefig(tmp_path / "profile.pdf")
+    assert b"STIX" in (tmp_path / "profile.pdf").read_bytes()
+    assert results.plot()._repr_png_() == before
+
+
+def test_cells_of_any_text_stand_in_latex_as_they_are():
+    hostile = r"a_b & 50 % of $x$ #1 {c} ~ \alpha <d>"
+    table = Table(
+        "50 % of all\nin two lines",
+        {"what": LEFT, "cost\n(1e-3)": RIGHT},
+        [(hostile, "1.50 ± 0.02"), (), ("gta", "-")],
+    )
+    assert_latex(latex([table, table]), [table, table])
+    assert r"x\^{}2" in latex([Table("", {"x^2": LEFT}, [])])
+    assert "cost ($10^{-3}$)" in latex([table])
+    assert latex([table]).startswith("% 50 % of all\n% in two lines\n")
 
 
 ROUNDS = Experiment.on_scenario("icml2025-regret", seeds=1, rounds=100_000).record_at()

@@ -1,6 +1,7 @@
 """All studies go through one pipeline: what holds for one of them holds for each."""
 
 import pickle
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,12 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from ata_gym import bench
 from ata_gym.bench.logs import Log
-from ata_gym.bench.report.page.render import render
+from ata_gym.bench.report import style
+from ata_gym.bench.report.page.render import looks, render
+from ata_gym.bench.report.report import leave_for_paper
 from ata_gym.bench.runner.results import Results
 from ata_gym.bench.studies.reading import STUDIES
+from tests.bench.latex import assert_latex
 from tests.bench.test_benchmark import Failing, Fastest
 
 SIZE: dict[str, Any] = {"rounds": 12, "seeds": 2, "jobs": 1}
@@ -78,6 +84,12 @@ NEEDS_IMAGES = {"cifar100-network"}
 
 POLICIES = ["uta", "ofta"]
 
+FIGURES_OF_SPEECH = {
+    *("beside", "besides", "game", "games", "player", "players", "clock", "clocks"),
+    *("dear", "cheap", "rival", "rivals", "fight", "behind", "thrown", "throw", "luck"),
+}
+"""Words for which a report has the term of the field."""
+
 
 def call(name: str, **options: Any) -> Results:
     """Play the small study of a name."""
@@ -139,6 +151,80 @@ def test_a_folder_is_read_as_what_was_played_and_can_be_pickled_compared_and_dra
     assert again.compare(first, second).sentence == results.compare(first, second).sentence
     assert f"{first} compared with {second}" in results.compare(first, second).sentence
     assert len(again.profile())
+
+
+HIDDEN = """
+return [...document.querySelectorAll(".scroll:not([hidden])")].flatMap((table) => {
+  const heads = [...table.querySelectorAll("thead th")].filter((head) => head.offsetWidth);
+  const numbers = heads.filter((head) => head.classList.contains("number"));
+  const ratio = numbers.find((head) => head.textContent.includes("/")) || numbers[0];
+  const half = heads.find((head) => head.textContent.startsWith("±"));
+  const edge = table.getBoundingClientRect().left + table.clientLeft + table.clientWidth + 0.5;
+  const needed = [heads[0], ratio, half].filter(Boolean);
+  return needed.filter((head) => head.getBoundingClientRect().right > edge);
+}).map((head) => `${head.closest("section").id}: ${head.textContent}`);
+"""
+
+
+@pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
+def test_a_telephone_shows_policy_ratio_and_interval_without_a_scroll(played, look, name):
+    _, out = played(name)
+    browser = look(out / "report.html", 390, 3000)
+    assert browser.execute_script(HIDDEN) == []
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
+def test_a_policy_has_the_colour_of_the_page_in_all_pictures(played, name):
+    results, _ = played(name)
+    on_page = {look["name"]: look["light"] for look in looks(results.content.page())}
+    for picture in (*results.content.pictures, "profile"):
+        lines = results.plot(picture).findobj(Line2D)
+        drawn = {(line.get_label(), line.get_color()) for line in lines}
+        assert {pair for pair in drawn if pair[0] in on_page} <= on_page.items()
+
+
+@pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
+def test_a_paper_gets_figures_in_the_width_of_columns_with_their_fonts(played, tmp_path, name):
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
+    results, _ = played(name)
+    files = leave_for_paper(results.content, tmp_path, tables=False)
+    assert [file.stem for file in files] == [*results.content.pictures]
+    for file in files:
+        (sheet,) = pypdf.PdfReader(file).pages
+        assert round(sheet.mediabox.width / 72, 2) in (style.COLUMN, style.TWO_COLUMNS)
+        fonts = [font.get_object() for font in sheet["/Resources"]["/Font"].values()]
+        assert fonts
+        for font in fonts:
+            (inner,) = font.get("/DescendantFonts", [font])
+            assert "STIX" in inner["/BaseFont"]
+            assert "/FontFile2" in inner.get_object()["/FontDescriptor"]  # TrueType, in the file
+        texts = sheet.get_contents().get_data()
+        sizes = {float(size) for size in re.findall(rb"/\S+ ([\d.]+) Tf", texts)}
+        assert min(sizes) >= 4.8  # an exponent
+        assert max(sizes) <= 8.5
+
+
+@pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
+def test_a_paper_gets_the_tables_in_latex(played, name):
+    results, _ = played(name)
+    assert_latex(results.latex(), results.content.tables)
+
+
+@pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
+def test_what_a_report_says_needs_no_glossary(played, name):
+    results, out = played(name)
+    html = (out / "report.html").read_text("utf-8")
+    pictures = [results.plot(name) for name in results.content.pictures]
+    texts = [
+        re.sub("<(style|script).*?</\\1>|<[^>]*>", " ", html, flags=re.DOTALL),
+        *(path.read_text("utf-8") for path in out.glob("*.md")),
+        results.content.findings,
+        *results.remarks,
+        *(text.get_text() for picture in pictures for text in picture.findobj(Text)),
+    ]
+    words = {word for text in texts for word in re.findall(r"[a-z]+", text.lower())}
+    assert not words & FIGURES_OF_SPEECH
 
 
 @pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])

@@ -4,17 +4,22 @@ import re
 import shlex
 import subprocess
 import sys
+from email.message import Message
+from pathlib import Path
 
 import pytest
 import typer
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import ata_gym
 import ata_policies
-from ata_gym.cli import ABOUT, GREETING, GROUPS, app
+from ata_gym.cli import ABOUT, GREETING, GROUPS, app, guide
+from ata_gym.cli.guide import NEXT, PAGES
 from ata_gym.scenarios.recorded import RECORDINGS
 from ata_gym.training.problem import problem_names
 
+ROOT = Path(__file__).parents[2]
 COMMANDS = get_command(app).commands
 
 
@@ -45,11 +50,51 @@ def test_the_help_is_read_at_one_look_on_a_terminal_of_24_lines_and_80_columns(r
 def test_nothing_but_the_name_greets_with_commands_that_can_be_typed(run):
     told = run("").stdout
     assert told.strip() == GREETING
+    assert NEXT in GREETING
+    assert len(told.splitlines()) < 24  # a prompt follows
     assert max(map(len, told.splitlines())) <= 80
     shown = [line for line in examples(GREETING) if not line.startswith("ata-gym 0")]
     assert len(shown) >= 3
     for line in shown:
         parse(line)
+
+
+def test_after_the_demo_three_commands_go_on_that_can_be_typed():
+    assert [line.split()[1] for line in examples(NEXT)] == ["bench", "learn", "what-if"]
+    for line in examples(NEXT):
+        parse(line)
+
+
+def test_the_demo_ends_with_them(run, monkeypatch):
+    for name in ("bench", "train"):
+        monkeypatch.setattr(f"ata_gym.cli.studies.bench.{name}", lambda *_, **__: None)
+    assert run("demo --out made").stdout.endswith(f"\n\n{NEXT}\n")
+
+
+def test_each_command_has_a_page_of_the_project():
+    assert PAGES.keys() == COMMANDS.keys()
+    for page in PAGES.values():
+        assert (ROOT / page).is_file(), page
+
+
+def test_a_mistake_leads_to_the_page_of_its_command(run, monkeypatch, tmp_path):
+    wrong = "what-if nowhere.csv"
+    assert run(wrong, code=2).stderr.endswith(f" (more: {ROOT / 'docs/guide/formats.md'})\n")
+    monkeypatch.chdir(ROOT)
+    assert run_here(wrong).endswith(f" (more: {Path('docs/guide/formats.md')})\n")
+    # an installed package without an address, and one with an address
+    monkeypatch.setattr(ata_gym, "__file__", str(tmp_path / "ata_gym/__init__.py"))
+    assert run_here(wrong).endswith(" (more: ata-gym what-if --help)\n")
+    told = Message()
+    told["Project-URL"] = "Homepage, https://example.org/one/ata-gym"
+    told["Project-URL"] = "Source, https://example.org/one/ata-gym/blob/v0.1.0"
+    monkeypatch.setattr(guide, "metadata", lambda _name: told)
+    page = "https://example.org/one/ata-gym/blob/v0.1.0/docs/guide/formats.md"
+    assert run_here(wrong).endswith(f" (more: {page})\n")
+
+
+def run_here(line: str) -> str:
+    return CliRunner().invoke(app, shlex.split(line)).stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)

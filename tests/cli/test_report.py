@@ -36,6 +36,21 @@ def test_the_command_writes_the_page_that_report_writes(run, tmp_path):
     assert (tmp_path / "deep" / "other.html").read_text("utf-8") == html
 
 
+@pytest.mark.usefixtures("benched")
+def test_figures_and_tables_for_a_paper_are_left_beside_the_page(run, refused):
+    told = run("report out --figure pdf --table latex").stdout
+    left = {file.relative_to("out").as_posix() for file in Path("out").rglob("*.pdf")}
+    assert left == {f"plots/{name}.pdf" for name in ("runtime", "worker_time", "regret")}
+    assert all(f"out/{name}" in told for name in (*left, "tables.tex"))
+    assert "toprule" in Path("out/tables.tex").read_text("utf-8")
+    assert ", 0 damaged" in run("doctor out").stdout
+    told = run("report out out --out both/compared.html --table latex").stdout
+    assert [file.name for file in Path("both").iterdir()] == ["compared.html", "tables.tex"]
+    assert "both/tables.tex" in told
+    assert "need --out FILE" in refused("report out out --figure pdf")
+    assert not Path("both/plots").exists()
+
+
 def test_no_page_is_written_from_a_configuration_that_is_cut_in_half_nor_into_a_pipe(
     benched,
     refused,

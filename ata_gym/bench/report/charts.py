@@ -89,7 +89,8 @@ def front_of(views: Sequence[View], divisor: str, seeds: int) -> Chart:
     if seeds > 1:
         point += ", with its intervals"
     note = (
-        f"{point}. The line joins those that no other beats in both; the lower left corner is best."
+        f"{point}. The line joins the policies that no other one is better than in both; the lower"
+        " left corner is best."
     )
     settings = {
         "x": f"worker time{divisor}",
@@ -179,7 +180,7 @@ def allocations(
     note = (
         "Each row is a worker, the fastest by mean task time at the bottom, or a group of"
         " neighbours where there are more than 100; the colour is its share of the budget, mean"
-        " over the seeds. A good policy soon leaves the slow workers without tasks."
+        " over the seeds. A good policy soon gives the slow workers no tasks."
     )
     # Races start many tasks in vain; without the second limit their shares would set the scale.
     tops = [view.data["top"] for view in views]

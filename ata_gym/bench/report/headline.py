@@ -19,14 +19,14 @@ Policies are ranked by the cost if it is there, and otherwise by the first quant
 """
 
 DESCRIPTIONS = {
-    "ofta": "OFTA, the oracle of the means",
-    "dynamic-ofta": "dynamic-ofta, the oracle of each round's means",
-    "dynamic-oracle": "dynamic-oracle, the oracle of each round's distributions",
-    "uta": "uta, the uniform policy",
-    "ata": "ata, ATA as in the preprint",
-    "ata-icml": "ata-icml, ATA as at ICML",
-    "gta": "GTA, which starts every worker and cancels the rest",
-    "dispatch-gta": "dispatch-gta, which starts every worker and cancels the rest",
+    "ofta": "OFTA, an oracle that knows all mean task times",
+    "dynamic-ofta": "dynamic-ofta, an oracle that knows each round's mean task times",
+    "dynamic-oracle": "dynamic-oracle, an oracle that knows each round's distributions",
+    "uta": "uta, which gives all workers equally many tasks",
+    "ata": "ata, the published policy as in the preprint",
+    "ata-icml": "ata-icml, the published policy as at ICML",
+    "gta": "GTA, which keeps every worker busy and cancels the rest",
+    "dispatch-gta": "dispatch-gta, which keeps every worker busy and cancels the rest",
 }
 """The policies that others are compared with, in words."""
 
@@ -43,22 +43,31 @@ Of each of these groups, and of each of ``_COMMON_RIVALS``, it is the first that
 
 TIED = "Tied: not different by paired t tests of all pairs, with Holm's correction."
 """The sentence that says what a tie is."""
+IN_BRACKETS = "In brackets: "
+"""The beginning of the sentences that say what intervals are."""
 ONE_SEED = "Nothing follows from one seed: its figures have no interval."
 """The sentence that stands in place of intervals where there is one seed."""
 
 
-def headline(samples: Samples, roles: Iterable[Role]) -> str:
+def headline(samples: Samples, roles: Iterable[Role], scope: str = "") -> str:
     """Return the headline of all envs, and what its intervals are.
 
     Each env has a sentence on who is best, and lines that compare it with others.
+
+    Args:
+        samples: The values of all policies.
+        roles: The policies.
+        scope: A line that says of what the sentences are, ending with a colon; empty for none.
     """
     main_quantity = what_counts(samples)
     groups = _by_env(samples, roles)
     if not groups:
         return "There is nothing to compare yet."
     lines = [headline_of_env(samples, group) for group in groups]
+    if scope:
+        lines.insert(0, scope)
     if sum(map(len, groups)) == 1:
-        return lines[0]
+        return "\n".join(lines)
     seeds = len(samples[main_quantity][groups[0][0].policy])
     return with_intervals(lines, seeds)
 
@@ -207,7 +216,7 @@ def in_brackets(pairs: int, tied: bool, paired_by: str = "seed") -> str:
     if pairs == 1:
         return ONE_SEED.replace("seed", paired_by)
     intervals = (
-        f"In brackets: {100 * CONFIDENCE:g} % intervals over {pairs:,} paired {paired_by}s; less"
+        f"{IN_BRACKETS}{100 * CONFIDENCE:g} % intervals over {pairs:,} paired {paired_by}s; less"
         " and more are by geometric means of the ratios, not by ratios of the means."
     )
     if tied:
@@ -239,17 +248,17 @@ def headline_of_env(samples: Samples, roles: Sequence[Role]) -> str:
     main_quantity = what_counts(samples)
     quantity = noun(main_quantity)
     best, tied = best_of(samples, names)
-    leader = f"{roles[0].env.removeprefix('Task').capitalize()}: {best}"
+    leader = f"Env {roles[0].env}: {best}"
     if any(role.kind == LEARNER for role in roles):
-        group_text = "that learn"
+        group_text = "policies that learn"
     else:
-        group_text = "that were played, of which none learns"
+        group_text = "policies played, none of which learns"
     if len(names) > 1:
-        sentence = f"{leader} has the least {quantity} of {len(names)} {group_text}"
+        sentence = f"{leader} has the least {quantity} of the {len(names)} {group_text}"
     elif len(roles) > 1:
-        sentence = f"{leader} is the only one that learns"
+        sentence = f"{leader} is the only policy that learns"
     else:
-        sentence = f"{leader} played alone"
+        sentence = f"{leader} is the only policy played"
     groups = (*_COMMON_RIVALS, _RIVALS_BY_ENV.get(roles[0].env, ()))
     rival_names = [
         next((name for name in group if name in samples[main_quantity] and name != best), None)

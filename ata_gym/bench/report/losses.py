@@ -20,13 +20,13 @@ from ata_gym.utils.files.tables import reading
 SHOWN = 1000
 """Pictures begin at the longest time divided by this number; before, little happens."""
 CLOCKS = ("runtime", "total_worker_time")
-"""The columns of records that are clocks."""
+"""The columns of records that are sums of times, which run on from round to round."""
 _MOST_CURVE_POINTS = 300  # points of a given curve that are kept beside the recorded rounds
 
 SAME = (
     "The loss as a function of the round is the one given, and the same for all policies: an"
-    " allocation changes when gradients are there, never what they are. The pictures of the loss"
-    " simulate the rest, which is the clocks."
+    " allocation changes when gradients are there, never what they are. What is simulated in the"
+    " pictures of the loss are the times."
 )
 
 Curve = Mapping[str, Sequence[float]]
@@ -197,7 +197,7 @@ def equal_clocks_note(records: pl.DataFrame) -> str:
         >>> clocks = {"runtime": 1.0, "total_worker_time": 5.0}
         >>> records = pl.DataFrame({"policy": ["ata", "mine"], "round": 7, **clocks})
         >>> equal_clocks_note(records)
-        'ata and mine lie exactly on each other up to round 7: their allocations are equal.'
+        'The lines of ata and mine are equal up to round 7: their allocations are equal.'
     """
     groups: dict[bytes, list[str]] = {}
     for policy in records["policy"].unique(maintain_order=True):
@@ -211,5 +211,5 @@ def equal_clocks_note(records: pl.DataFrame) -> str:
             reason = "all their scores are still 0, so that they allocate uniformly, as uta does"
         else:
             reason = "their allocations are equal"
-        parts.append(f"{listed(group)} lie exactly on each other up to round {rounds:,}: {reason}.")
+        parts.append(f"The lines of {listed(group)} are equal up to round {rounds:,}: {reason}.")
     return " ".join(parts)

@@ -66,20 +66,24 @@ class Drawing:
 
     def __call__(self) -> style.Picture:
         """Draw all panels, and one legend for them."""
-        columns = max(map(len, self.rows))
+        in_table = self.rows[0][0].in_table
+        rows = self.rows
+        # A column of a paper has room for one panel in a row.
+        if style.in_paper() and not in_table:
+            rows = [[panel] for row in self.rows for panel in row]
+        columns = max(map(len, rows))
         looks = style.lines(self.names)
         # A single panel is wider than one of several.
         if columns == 1:
             width = 6.5
         else:
             width = 2.5 + 3.5 * columns
-        in_table = self.rows[0][0].in_table
-        with style.figure(width, 0.6 + 3.0 * len(self.rows)) as picture:
-            grid = picture.subplots(len(self.rows), columns, squeeze=False)
+        with style.figure(width, 0.6 + 3.0 * len(rows)) as picture:
+            grid = picture.subplots(len(rows), columns, squeeze=False)
             if in_table:
                 for panels in grid:
                     _share_vertical_axis(panels)
-            for panels, row in zip(grid, self.rows, strict=True):
+            for panels, row in zip(grid, rows, strict=True):
                 for axes in panels[len(row) :]:
                     axes.set_visible(False)
                 for axes, panel in zip(panels, row, strict=False):
@@ -88,13 +92,13 @@ class Drawing:
                     panels[0].set_ylabel(fill(row[0].quantity, _LABEL_WIDTH))
             picture.align_ylabels(grid[:, 0])
             legend(picture, grid[0][0])
-            for panels, row in zip(grid, self.rows, strict=True):
+            for panels, row in zip(grid, rows, strict=True):
                 # Losses are written as 0.01, and not as 10m.
                 if not row[0].chart.settings.get("perRound", False):
                     for axes in panels:
                         axes.yaxis.set_major_formatter("{x:g}")
             if self.note:
-                picture.supxlabel(fill(self.note, 120), x=0.01, ha="left", fontsize=8.5)
+                picture.supxlabel(fill(self.note, 120), x=0.01, ha="left", fontsize="small")
         return picture
 
 
@@ -206,6 +210,4 @@ def legend(picture: Figure, axes: Axes) -> None:
     """
     style.plain_numbers(*picture.axes)
     by_end = sorted(axes.get_lines(), key=lambda line: -np.asarray(line.get_ydata())[-1])
-    # Many entries are smaller, so that all of them have room.
-    size = min(10.0, 44.0 * picture.get_figheight() / max(len(by_end), 1))
-    picture.legend(handles=by_end, loc="outside right upper", handlelength=2.6, fontsize=size)
+    style.legend(picture, by_end)

@@ -11,7 +11,7 @@ from ata_gym.bench.report import style
 from ata_gym.bench.report.headline import Samples
 from ata_gym.bench.report.page import render
 from ata_gym.bench.report.page.sections import Page
-from ata_gym.bench.report.table import Table
+from ata_gym.bench.report.table import Table, latex
 from ata_gym.utils.extras import MissingExtraError
 from ata_gym.utils.files.manifest import write_listed
 
@@ -73,6 +73,33 @@ def leave(report: Report, folder: Path) -> LeftFiles:
     except MissingExtraError as error:
         return LeftFiles(files, pictures, str(error))
     return LeftFiles([*files, page], pictures)
+
+
+def leave_for_paper(
+    report: Report, folder: Path, figures: bool = True, tables: bool = True
+) -> list[Path]:
+    """Leave what a paper can use: pictures as PDF in a column's width, and the tables as LaTeX.
+
+    Args:
+        report: The report.
+        folder: The folder, which is made if there is none.
+        figures: Whether the pictures are left, as plots/NAME.pdf.
+        tables: Whether the tables are left, as tables.tex.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        MissingExtraError: If tabulate is not installed, and tables are left.
+    """
+    paths = []
+    if figures:
+        for name, draw in report.pictures.items():
+            with style.for_paper():
+                paths.append(style.save_for_paper(draw(), folder / "plots" / name))
+    if tables:
+        paths += write(folder, {"tables.tex": latex(report.tables)})
+    return paths
 
 
 def write(folder: Path, contents: Mapping[str, str | pl.DataFrame]) -> list[Path]:

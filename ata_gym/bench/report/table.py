@@ -1,5 +1,6 @@
 """The form of every table: a title, columns, and cells of text, for terminals and Markdown."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -9,6 +10,8 @@ from typing import Any, NamedTuple
 from rich import box, table
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
+
+from ata_gym.utils.extras import require
 
 # The alignments of columns. A positive number is a width, at which the text is wrapped.
 LEFT = -1  # on one line
@@ -96,6 +99,43 @@ def html(tables: Sequence[Table]) -> str:
         lines = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) for tag, cells in rows)
         parts.append("<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>")
     return "".join(parts).replace("\n", "<br>")
+
+
+def latex(tables: Sequence[Table]) -> str:
+    r"""Return tables as LaTeX, each a ``tabular`` with the rules of booktabs.
+
+    A comment above each has the title. Caption, label and place are the paper's.
+
+    Raises:
+        MissingExtraError: If tabulate is not installed.
+
+    Example:
+        >>> columns = {"name": LEFT, "price\n(1e3)": RIGHT}
+        >>> print(latex([Table("prices", columns, [("a_b", "3.1 ± 0.2")])]))
+        % prices
+        \begin{tabular}{lr}
+        \toprule
+         name   &   price ($10^{3}$) \\
+        \midrule
+         a\_b    &     3.1 $\pm$ 0.2 \\
+        \bottomrule
+        \end{tabular}
+        <BLANKLINE>
+    """
+    tabulate: Any = require("tabulate", extra="bench", purpose="A table as LaTeX").tabulate
+    parts = []
+    for part in tables:
+        comments = "".join(f"% {line}\n" for line in part.title.splitlines())
+        text = tabulate(
+            [row for row in part.rows if row],
+            [title.replace("\n", " ") for title in part.columns],
+            tablefmt="latex_booktabs",
+            disable_numparse=True,
+            colalign=["right" if kind == RIGHT else "left" for kind in part.columns.values()],
+        )
+        text = re.sub(r"\(1e(-?\d+)\)", r"($10^{\1}$)", text.replace("±", r"$\pm$"))
+        parts.append(f"{comments}{text}\n")
+    return "\n".join(parts)
 
 
 def markdown(tables: Sequence[Table]) -> str:

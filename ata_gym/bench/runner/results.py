@@ -3,6 +3,7 @@
 import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +28,7 @@ from ata_gym.bench.report.pictures import legend
 from ata_gym.bench.report.quantities import noun
 from ata_gym.bench.report.report import LOG_PART, LeftFiles, Report
 from ata_gym.bench.report.statistics import Estimate
-from ata_gym.bench.report.table import html
+from ata_gym.bench.report.table import html, latex
 from ata_gym.bench.runner.policies import PolicyLike, name_among
 from ata_gym.typing import Floats
 from ata_gym.utils.errors import described
@@ -198,13 +199,24 @@ class Results:
             },
         )
 
-    def plot(self, picture: str | None = None) -> style.Picture:
+    def latex(self) -> str:
+        """Return the tables as LaTeX, each a ``tabular`` with the rules of booktabs.
+
+        Raises:
+            ValueError: If nothing has finished.
+            MissingExtraError: If tabulate is not installed.
+        """
+        return latex(self.content.tables)
+
+    def plot(self, picture: str | None = None, *, paper: bool = False) -> style.Picture:
         """Draw a picture, with 95 % bands, and a row for each scenario.
 
         Args:
             picture: The name of one of the study's pictures, which are the names of the files in
                 its folder, such as runtime, worker_time or regret; or ``profile``, the performance
                 profile over all scenarios. By default the first one, and without one the profile.
+            paper: Whether it is for a paper: in the width of a column, 3.25 inches, or of two, with
+                letters of 7 to 8 points; ``plot(...).savefig("NAME.pdf")`` has the fonts in it.
 
         Raises:
             ValueError: If the study has no such picture, or nothing has finished.
@@ -212,11 +224,11 @@ class Results:
         pictures = self.content.pictures
         if picture is None:
             picture = next(iter(pictures), "profile")
-        if picture == "profile":
-            return self._draw_profile()
-        if picture not in pictures:
+        if picture != "profile" and picture not in pictures:
             raise unknown("picture here", picture, [*pictures, "profile"])
-        return pictures[picture]()
+        draw = pictures.get(picture, self._draw_profile)
+        with style.for_paper() if paper else nullcontext():
+            return draw()
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write the page, one HTML file that needs no network, and return its path.
@@ -233,11 +245,14 @@ class Results:
     def _draw_profile(self) -> style.Picture:
         frame = self.profile()
         policies = frame["policy"].unique(maintain_order=True).to_list()
+        # Also of policies that have not finished, which have their colours on the page.
+        looks = style.lines([*(line.name for line in self.content.page().series), *policies])
         samples = next(iter(self.content.samples.values()))
         quantity = noun(what_counts(samples))
         with style.figure(6.5, 3.8) as picture:
             axes = picture.subplots()
-            for policy, line in style.lines(policies).items():
+            for policy in policies:
+                line = looks[policy]
                 rows = frame.filter(policy=policy)
                 axes.step(rows["ratio"], rows["share"], where="post", label=policy, **line)
                 if rows["low"].is_not_null().all():

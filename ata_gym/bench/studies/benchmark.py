@@ -462,7 +462,7 @@ def joint_report(reports: Sequence[Report]) -> Report:
         title="; ".join(report.title for report in reports),
         summary=pl.concat(report.summary for report in reports),
         tables=[table for report in reports for table in report.tables],
-        findings="\n".join(f"{next(iter(r.samples))}\n{r.findings}" for r in reports),
+        findings="\n".join(f"{next(iter(r.samples))}:\n{r.findings}" for r in reports),
         samples={name: sample for report in reports for name, sample in report.samples.items()},
         records=pl.concat((report.records for report in reports), how="diagonal"),
         page=_JointPage(reports),

@@ -373,7 +373,7 @@ class _Swept(NamedTuple):
             axes.set(xscale=scale, xlabel=self.parameter, title=self.quantity)
             axes.set_xticks([*position_by_value.values()], [*map(str, self.values)])
             axes.xaxis.set_minor_locator(NullLocator())
-            picture.legend(loc="outside right upper", handlelength=2.6)
+            style.legend(picture, axes.get_legend_handles_labels()[0])
         return picture
 
     def page(self) -> Page:

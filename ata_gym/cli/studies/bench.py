@@ -16,6 +16,7 @@ from ata_gym.cli.console import (
     say_files,
     show_results,
 )
+from ata_gym.cli.guide import NEXT
 from ata_gym.cli.studies.train import Model, Trajectory, train
 
 FOLLOWERS = "uta,ata,ata-icml,recent-median,lb-bsp-ema,restarting-beta"
@@ -340,6 +341,7 @@ def demo(
     ata-gym demo --rounds 10000 --out results/demo
     ```
     """
+    from ata_gym.bench.report.page.render import NAME
     from ata_policies.registry import DEFAULTS
 
     learner = DEFAULTS["ata_gym/TaskAllocation-v0"]
@@ -374,3 +376,5 @@ def demo(
         "all pictures",
         sorted(path for path in out.rglob("plots/*") if path.suffix in (".png", ".svg")),
     )
+    pages = [out / folder / NAME for folder in ("bench", "training")]
+    say("\nOpen " + " and ".join(map(str, pages)) + " in a browser. Then:\n\n" + NEXT)

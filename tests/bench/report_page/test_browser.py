@@ -2,6 +2,7 @@ import base64
 import json
 import shutil
 from collections.abc import Callable
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def test_a_table_and_a_picture_are_downloaded_and_heads_say_what_they_mean(look,
         click(browser, selector)
         until((tmp_path / name).is_file, about=name)
     table = pl.read_csv(tmp_path / "overview.csv")
-    assert table.columns[:4] == ["policy", "kind", "runtime", "worker time"]
+    assert table.columns[:4] == ["policy", "kind", "runtime / OFTA", "worker time / OFTA"]
     assert table["policy"].to_list() == NAMES
     # as they are, and not in thousands
     assert table["runtime"].to_list() == pytest.approx(
@@ -137,7 +138,7 @@ def test_a_table_and_a_picture_are_downloaded_and_heads_say_what_they_mean(look,
     picture = (tmp_path / "runtime.svg").read_text("utf-8")
     assert picture.startswith("<svg")
     assert all(name in picture for name in NAMES)
-    head = "document.querySelectorAll('#overview thead button')[3].title"
+    head = "document.querySelectorAll('#overview thead button')[5].title"
     assert ask(browser, head).startswith(
         "worker time: The time that all workers together were busy",
     )
@@ -175,6 +176,54 @@ def test_on_paper_all_is_drawn_and_unfolded(look, usual):
     )
     assert ask(browser, drawn) == [True] * len(CHARTS)
     wait(browser, "!printing && document.querySelectorAll('.card[open]').length === 0")
+
+
+def test_on_paper_no_picture_covers_the_heading_below_it(look, usual):
+    browser = look(usual)
+    plots(browser)
+    ask(browser, "window.dispatchEvent(new Event('beforeprint'))")
+    size = {"width": 718, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    bottom = "getBoundingClientRect().bottom"
+    charts = "[...document.querySelectorAll('[data-chart]')]"
+    below = f"one.querySelector('.main-svg').{bottom} - one.{bottom}"
+    assert ask(browser, f"{charts}.map((one) => {below})") == [pytest.approx(0, abs=1)] * len(
+        CHARTS
+    )
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    ask(browser, "window.dispatchEvent(new Event('afterprint'))")
+
+
+def test_on_paper_a_heading_stays_with_its_lines(look, page_of, tmp_path):
+    """On a page of any height, which moves the end of each sheet over all lines."""
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
+    print_options = pytest.importorskip("selenium.webdriver.common.print_page_options")
+    finding = "Env TaskRace: mine is the only policy that learns."
+    lead = "Nothing follows from one seed.\nUntil the loss is 0.02:\n" + "\n".join(
+        [finding, "  compared with uta: 5 % less runtime", "  compared with ofta: as much runtime"]
+    )
+    page = page_of(NAMES)._replace(lead=lead, sections=page_of(NAMES).sections[:1], cards=[])
+    browser = look(write(page, tmp_path / "report.html"), height=800)
+    plots(browser)
+    sheets_of_lead = set()
+    for height in np.arange(4.0, 9.0, 0.4):
+        options = print_options.PrintOptions()
+        options.page_height = height
+        options.shrink_to_fit = False
+        sheets = pypdf.PdfReader(BytesIO(base64.b64decode(browser.print_page(options)))).pages
+        texts = [" ".join(sheet.extract_text().split()) for sheet in sheets]
+        groups = [
+            ["Until the loss is 0.02:", finding, "compared with uta:", "compared with ofta:"],
+            *([section.title, section.note[:20]] for section in page.sections),
+            ["What the words mean", "Times are in the unit"],
+            ["How to reproduce", "The same command"],
+        ]
+        for group in groups:
+            (sheet,) = (k for k, text in enumerate(texts) if group[0] in text)
+            assert all(line in texts[sheet] for line in group), (height, group)
+        sheets_of_lead.add(next(k for k, text in enumerate(texts) if finding in text))
+    assert len(sheets_of_lead) > 1  # it was at an end of a sheet
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1600, "dark")])

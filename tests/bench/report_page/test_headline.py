@@ -48,14 +48,15 @@ def samples(seeds: int = 8) -> dict[str, dict[str, np.ndarray]]:
 
 
 def test_each_env_has_a_line_that_names_no_learner_of_another():
-    said, _, race = headline(samples(), ROLES).partition("Race: ")
+    said, _, race = headline(samples(), ROLES).partition("Env TaskRace: ")
     allocation, *compared = said.splitlines()
     assert (
         allocation
-        == "Allocation: mine has the least runtime of 4 that learn, tied with copy and near."
+        == "Env TaskAllocation: mine has the least runtime of the 4 policies that learn, tied with"
+        " copy and near."
     )
     assert "race" not in said
-    assert race.startswith("race is the only one that learns.\n")
+    assert race.startswith("race is the only policy that learns.\n")
     assert not {"mine", "copy", "near", "ata"} & set(re.findall(r"\w+", race))
     assert race.endswith(
         "\nIn brackets: 95 % intervals over 8 paired seeds; less and more are by geometric means of"
@@ -63,9 +64,9 @@ def test_each_env_has_a_line_that_names_no_learner_of_another():
         " pairs, with Holm's correction.",
     )
     others = (
-        "OFTA, the oracle of the means",
-        "uta, the uniform policy",
-        "ata, ATA as in the preprint",
+        "OFTA, an oracle that knows all mean task times",
+        "uta, which gives all workers equally many tasks",
+        "ata, the published policy as in the preprint",
     )
     assert [line.partition(":")[0] for line in compared] == [
         f"  compared with {other}" for other in others
@@ -91,9 +92,9 @@ def test_nothing_follows_from_one_seed_and_there_is_no_interval():
     assert "(" not in said
     assert "interval" not in said.replace(ONE_SEED, "")
     if "mine has the least" in said:
-        assert "mine has the least runtime of 4 that learn, tied with copy.\n" in said
+        assert "mine has the least runtime of the 4 policies that learn, tied with copy.\n" in said
     else:
-        assert "near has the least runtime of 4 that learn.\n" in said
+        assert "near has the least runtime of the 4 policies that learn.\n" in said
 
 
 @pytest.mark.parametrize(
@@ -111,13 +112,15 @@ def test_a_ratio_is_said_as_a_percentage(ratio, said):
 
 def test_a_time_of_0_is_no_ratio_and_no_error():
     nothing = {"runtime": {"mine": np.array([0.0, 0.0]), "uta": np.array([1.0, 0.0])}}
-    assert headline(nothing, ROLES).startswith("Allocation: mine is the only one that learns.\n")
+    assert headline(nothing, ROLES).startswith(
+        "Env TaskAllocation: mine is the only policy that learns.\n"
+    )
     assert headline({"runtime": {}}, ROLES) == "There is nothing to compare yet."
-    assert headline(nothing, ROLES[2:3]) == "Allocation: mine played alone."
+    assert headline(nothing, ROLES[2:3]) == "Env TaskAllocation: mine is the only policy played."
     unknown = [Role("first", "TaskAllocation", "oracle"), ROLES[2]]
     times = {"runtime": {"first": np.array([1.0, 2.0]), "mine": np.array([2.0, 4.0])}}
     assert (
-        "mine is the only one that learns.\n  compared with first: 100 % more runtime"
+        "mine is the only policy that learns.\n  compared with first: 100 % more runtime"
         in headline(
             times,
             unknown,
@@ -163,21 +166,22 @@ def board(seeds: int) -> pl.DataFrame:
 
 
 def test_the_headline_of_a_leaderboard_has_ties_and_intervals_too():
-    title, allocation, *beside = lead_of_board(board(8)).splitlines()
+    title, allocation, *compared = lead_of_board(board(8)).splitlines()
     assert title == "Over all scenarios and prices:"
     assert (
         allocation
-        == "Allocation: mine has the least cost of 4 that learn, tied with copy and near."
+        == "Env TaskAllocation: mine has the least cost of the 4 policies that learn, tied with"
+        " copy and near."
     )
     assert any(
         line.startswith("  compared with the best oracle of each scenario: 19 % more cost (")
-        for line in beside
+        for line in compared
     )
-    race = beside.index("Race: race is the only one that learns.")
-    assert beside[race + 1].startswith(
-        "  compared with GTA, which starts every worker and cancels the rest: ",
+    race = compared.index("Env TaskRace: race is the only policy that learns.")
+    assert compared[race + 1].startswith(
+        "  compared with GTA, which keeps every worker busy and cancels the rest: ",
     )
-    assert beside[-1].startswith("In brackets: 95 % intervals")
+    assert compared[-1].startswith("In brackets: 95 % intervals")
     alone = lead_of_board(board(1))
     assert alone.startswith(ONE_SEED)
     assert "(" not in alone

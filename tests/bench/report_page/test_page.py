@@ -24,8 +24,8 @@ def test_a_page_is_the_same_bytes_each_time_names_no_place_of_the_network_and_ha
 ):
     page = page_of(NAMES)
     assert page.lead.startswith(
-        "Allocation: mine has the least runtime of 2 that learn.\n"
-        "  compared with OFTA, the oracle of",
+        "Env TaskAllocation: mine has the least runtime of the 2 policies that learn.\n"
+        "  compared with OFTA, an oracle that knows",
     )
     html = render(page)
     assert html == render(page_of(NAMES))

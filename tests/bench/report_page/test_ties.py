@@ -137,8 +137,8 @@ def test_every_door_names_the_same_ties(of_equal_policies):
     assert alone[far] < 0.05  # which is what a pair alone would say
     learners = [Role(name, "TaskAllocation", "learner") for name in NAMES]
     tied = (
-        f"{best} has the least runtime of 20 that learn, tied with {', '.join(others[:-1])} and"
-        f" {others[-1]}."
+        f"{best} has the least runtime of the 20 policies that learn, tied with"
+        f" {', '.join(others[:-1])} and {others[-1]}."
     )
     assert tied in headline({"runtime": runtime}, learners)
     report = report_on(note, records, {})

@@ -382,8 +382,8 @@ def test_the_worst_seed_stands_beside_the_mean_and_price_0_by_itself():
     said = lead(ratios).splitlines()
     assert said[0] == "Over all scenarios and prices:"
     zero = said.index("At price 0, where runtime alone counts:")
-    assert said[1].startswith("Allocation: good has the least cost")
-    assert said[zero + 1].startswith("Allocation: good has the least runtime")
+    assert said[1].startswith("Env TaskAllocation: good has the least cost")
+    assert said[zero + 1].startswith("Env TaskAllocation: good has the least runtime")
     assert not any(
         line.startswith("At price 0") for line in lead(ratios.filter(price=0.0)).splitlines()
     )

@@ -20,7 +20,7 @@ import numpy as np
 from ata_gym.bench.report import style
 from ata_gym.bench.report.page.citation import bibtex
 from ata_gym.bench.report.page.docstrings import blocks, pieces, terms
-from ata_gym.bench.report.page.sections import Chart, Page
+from ata_gym.bench.report.page.sections import Chart, Page, paragraphs
 from ata_gym.utils.extras import require
 from ata_gym.utils.files.atomic import write_whole
 
@@ -72,6 +72,7 @@ def render(page: Page) -> str:
         "pieces": pieces,
         "dict": dict,
         "compact": compact,
+        "paragraphs": paragraphs,
     }
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     scripts = [_asset(name) for name in _SCRIPTS]

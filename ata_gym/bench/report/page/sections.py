@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ata_gym.bench.report.headline import IN_BRACKETS
 from ata_gym.bench.report.table import RIGHT, Cell, Table
 
 Choice = Mapping[str, str]
@@ -25,6 +26,8 @@ class Column(NamedTuple):
 
     title: str
     numeric: bool = True
+    wide: bool = False
+    """Whether it is shown only where there is room, and not on a telephone."""
 
 
 class TableView(NamedTuple):
@@ -70,13 +73,23 @@ class Chart(NamedTuple):
     """The titles of the axes, whether they are logarithmic, and what else the script needs."""
 
 
+class Paragraph(NamedTuple):
+    """A sentence of the lead, and what belongs to it."""
+
+    text: str
+    details: Sequence[str]
+    """The lines below it."""
+    kind: str
+    """``scope`` if what follows is of it, ``intervals`` if it says what intervals are, or empty."""
+
+
 class Page(NamedTuple):
     """Everything on a page."""
 
     study: str
     title: str
     lead: str
-    """What was compared, and who is best in each env, a line each."""
+    """What was compared, and who is best in each env, a line each; see ``paragraphs``."""
     facts: Sequence[tuple[str, str]]
     """Sizes, each with its name first."""
     series: Sequence[Series]
@@ -89,6 +102,29 @@ class Page(NamedTuple):
     """Versions, commit and machine, each with its name first."""
     remarks: Sequence[str] = ()
     """Sentences that a reader should know."""
+
+
+def paragraphs(lead: str) -> list[Paragraph]:
+    r"""Return the paragraphs of a lead, in which a line that is indented belongs to the one above.
+
+    Example:
+        >>> for paragraph in paragraphs("Price 0:\nmine is best.\n  compared with uta: as much"):
+        ...     print(*paragraph, sep="|")
+        Price 0:|[]|scope
+        mine is best.|['compared with uta: as much']|
+    """
+    found = list[Paragraph]()
+    for line in lead.splitlines():
+        if line.startswith(" ") and found:
+            last = found[-1]
+            found[-1] = Paragraph(last.text, [*last.details, line.strip()], "")
+        elif line.endswith(":"):
+            found.append(Paragraph(line, [], "scope"))
+        elif line.startswith(IN_BRACKETS):
+            found.append(Paragraph(line, [], "intervals"))
+        else:
+            found.append(Paragraph(line, [], ""))
+    return found
 
 
 def section_of(name: str, table: Table, note: str) -> Tables:
@@ -131,7 +167,7 @@ def joined(pages: Mapping[str, Page]) -> Page:
     cards = {card["name"]: card for page in pages.values() for card in page.cards}
     return first._replace(
         title=", ".join(pages),
-        lead="\n".join(f"{name}\n{page.lead}" for name, page in pages.items()),
+        lead="\n".join(f"{name}:\n{page.lead}" for name, page in pages.items()),
         facts=[
             (f"{name}: {fact}", value) for name, page in pages.items() for fact, value in page.facts
         ],

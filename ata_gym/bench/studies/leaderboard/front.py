@@ -181,7 +181,7 @@ def _describe(axes: Axes, title: str) -> None:
         (0.075, 0.085),
         xycoords="axes fraction",
         textcoords="axes fraction",
-        fontsize=10,
+        fontsize="medium",
         color="#777777",
         arrowprops={"arrowstyle": "-|>", "color": "#777777", "linewidth": 1.2},
     )

@@ -54,7 +54,7 @@ class Standing(NamedTuple):
 _COLUMNS = (
     Column("policy", False),
     Column("rank"),
-    Column("kind", False),
+    Column("kind", False, wide=True),
     Column("cost\n/ best learner"),
     Column("cost\n/ best oracle"),
     Column(title(RUNTIME)),

@@ -247,12 +247,12 @@ class _LearningContent:
         """
         curve = self.evaluations.curve
         reference_costs = self.validation_costs()
-        looks = style.lines([*reference_costs])
+        looks = style.lines([*self.names, *reference_costs])
         steps = curve["steps"].to_numpy()
         with style.figure(7.5, 3.8) as picture:
             axes = picture.subplots()
             costs = curve[f"cost/{UNIFORM}"].to_numpy()
-            colour = style.OKABE_ITO[0]
+            colour = looks[AGENT]["color"]
             axes.plot(steps, costs, color=colour, marker="o", markersize=3, label="agent", zorder=3)
             axes.scatter(
                 [best_steps(curve)],
@@ -303,7 +303,7 @@ class _LearningContent:
 
     def _sections(self, kinds: Mapping[str, str]) -> list[Tables | Chart]:
         titles = ("after\nsteps", *self.shown_ratios().values())
-        columns = [Column("policy", False), Column("kind", False), *map(Column, titles)]
+        columns = [Column("policy", False), Column("kind", False, wide=True), *map(Column, titles)]
         rows = [
             [Cell(name), Cell(kinds.get(name, LEARNER)), *cells]
             for name, cells in self.rows().items()

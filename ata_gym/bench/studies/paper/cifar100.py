@@ -278,7 +278,7 @@ def distances_in_words(points: pl.DataFrame, curve: pl.DataFrame, rounds: int) -
         "The published loss is the same function of the round for all policies: from round"
         f" {_KNOWN_FROM * rounds:,.0f} on, the {len(distance):,} points of their lines are on"
         f" average {distance.mean():.3f}, and at most {distance.max():.3f}, from one curve in the"
-        f" round that our clocks show, falling from {curve['loss'][0]:.2f} to"
+        f" round that has their time in ours, falling from {curve['loss'][0]:.2f} to"
         f" {curve['loss'][-1]:.2f}."
     )
 
@@ -310,11 +310,7 @@ def draw(lines: pl.DataFrame, ours: pl.DataFrame) -> style.Picture:
             axes.set(xlabel=clock.replace("_", " "), xlim=(0, None), ylim=(0, None))
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         picture.axes[0].set_ylabel("$f - f^*$")
-        picture.legend(
-            *picture.axes[0].get_legend_handles_labels(),
-            loc="outside right upper",
-            handlelength=2.6,
-        )
+        style.legend(picture, picture.axes[0].get_legend_handles_labels()[0])
     return picture
 
 

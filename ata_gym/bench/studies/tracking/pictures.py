@@ -99,7 +99,7 @@ class Changes:
                 panel.axvline(0, color="black", linewidth=1.0, linestyle=(0, (4, 3)))
             picture.supylabel(
                 "who works: a line for each worker, the fastest before the change at the bottom",
-                fontsize=10,
+                fontsize="medium",
             )
             picture.colorbar(
                 image,
@@ -111,7 +111,7 @@ class Changes:
             placement = {
                 "xycoords": ("data", "axes fraction"),
                 "textcoords": "offset points",
-                "fontsize": 9,
+                "fontsize": "small",
             }
             axes[0].annotate("the workers change", (0, 1.0), (4, 2), **placement)
             axes[-1].set(xlabel=f"{_SINCE}, before which {window.change:,} were played")

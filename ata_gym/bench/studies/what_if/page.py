@@ -61,10 +61,10 @@ _ABOUT_WAYS = (
     " start without knowledge; a race starts more than B tasks, and cancels what is late. The time"
     " of a share counts as that of its tasks, but for the latency of a log that has one, or shows"
     " one by shares of different sizes; where sizes never vary, the data cannot show a fixed cost."
-    " Transfers that are hidden behind waiting today come out when shares balance, and are in none"
-    " of these times. Not in log is the part of a way's tasks that the log does not have: those"
-    " of a worker beyond its tasks in that step. They take its mean time in the step, or in its"
-    " last one."
+    " Transfers that take place while workers wait today take time of their own when shares"
+    " balance, and are in none of these times. Not in log is the part of a way's tasks that the log"
+    " does not have: those of a worker beyond its tasks in that step. They take its mean time in"
+    " the step, or in its last one."
 )
 _ABOUT_ESTIMATES = (
     " Doubly robust (DR) estimates count 1/p times how far a recorded time is from the worker's"

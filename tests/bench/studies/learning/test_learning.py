@@ -149,7 +149,7 @@ def test_the_agent_that_is_kept_is_a_row_with_its_steps_beside_the_first_and_the
     ratio = Estimate(*np.exp([logs.mean(), interval.low, interval.high]))
     assert f"  the end compared with the start: {more_or_less(ratio, 'cost')}\n" in made.findings
     for moment in ("start", "end"):
-        assert f"  the agent at the {moment}, compared with uta, the uniform " in made.findings
+        assert f"  the agent at the {moment}, compared with uta, which " in made.findings
     if best:
         return
     cost = {name: learned.test.filter(policy=name)["cost"].to_numpy() for name in ("agent", "uta")}

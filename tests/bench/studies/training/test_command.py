@@ -79,7 +79,7 @@ def test_tables_pictures_and_the_trajectory_are_left_and_the_clock_is_that_of_th
         "plots/loss.svg",
     } <= contents(out).keys()
     for words in (
-        "digits to loss",
+        "digits until the loss is",
         "on icml2025-regret: n = 20, B = 5",
         "ofta",
         "uta",

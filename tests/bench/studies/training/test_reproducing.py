@@ -47,7 +47,7 @@ def test_what_is_left_and_what_it_says_is_not_as_published(finished, tmp_path, c
         *("n = 17: linear, B = 23, 40 rounds, 2 seeds", "n = 51:", "runtime", "/ OFTA", *POLICIES),
         "The published curves have 3,000,000 rounds and these have 40",
         "--rounds 3000000",
-        "n = 51: ata-empirical and ata lie exactly on each other up to round 40: all their",
+        "n = 51: The lines of ata-empirical and ata are equal up to round 40: all their",
         "-n17: alpha = 1,972 bounds each finite psi1 norm (up to 1,565.5); eta = 2 bounds each",
     ):
         assert words in result.stdout
@@ -181,7 +181,7 @@ def test_the_papers_network_on_the_clocks_of_all_seeds(tmp_path, shared_data, co
         tmp_path,
     ).keys()
     named = (
-        r"ata-empirical(,| and) ata.* lie exactly on each other up to round 3: all their scores are"
+        r"ata-empirical(,| and) ata.* are equal up to round 3: all their scores are"
         r" still 0"
     )
     assert re.search(named, result.stdout)

@@ -33,7 +33,7 @@ function applyTheme() {
   $("#theme").textContent = isDark() ? "light" : "dark";
 }
 
-// Players: their colours wherever their names stand, and who is shown.
+// Policies: their colours wherever their names stand, and who is shown.
 const byName = new Map(config.looks.map((look, place) => [look.name, place]));
 function paint() {
   for (const button of $$(".look")) {
@@ -48,7 +48,7 @@ function paint() {
     dot.style.setProperty("--dark", look.dark);
   }
 }
-function applyPlayers() {
+function applyPolicies() {
   for (const button of $$(".look")) {
     button.setAttribute("aria-pressed", String(!state.off.includes(config.looks[button.dataset.look].name)));
   }
@@ -165,12 +165,12 @@ document.addEventListener("click", ({ target }) => {
     redraw();
   } else if (button.id === "everyone") {
     state.off = [];
-    applyPlayers();
+    applyPolicies();
     redraw();
   } else if (button.matches(".look")) {
     const { name } = config.looks[button.dataset.look];
     state.off = state.off.includes(name) ? state.off.filter((other) => other !== name) : [...state.off, name];
-    applyPlayers();
+    applyPolicies();
     redraw();
   } else if (button.matches(".switch")) {
     const id = button.closest("[data-chart]").dataset.chart, name = button.dataset.switch;
@@ -238,14 +238,15 @@ addEventListener("beforeprint", () => {
   printing = true;
   applyTheme();
   for (const card of $$(".card")) card.open = true;
-  for (const plot of $$(".plot")) plot.style.width = "690px";
+  // On narrow paper the style has lower plots, and a picture that is higher would cover what follows.
+  for (const plot of $$(".plot")) Object.assign(plot.style, { width: "690px", height: `${plot.clientHeight}px` });
   if (window.Plotly) for (const id of Object.keys(config.charts)) draw(id);
 });
 addEventListener("afterprint", () => {
   printing = false;
   applyTheme();
   for (const card of $$(".card")) card.open = state.open.includes(card.id);
-  for (const plot of $$(".plot")) plot.style.width = "";
+  for (const plot of $$(".plot")) Object.assign(plot.style, { width: "", height: "" });
   redraw();
 });
 
@@ -270,7 +271,7 @@ function explain() {
 paint();
 explain();
 applyTheme();
-applyPlayers();
+applyPolicies();
 applyTables();
 for (const id of state.open) if (document.getElementById(id)) document.getElementById(id).open = true;
 unpack($("#plotly").textContent).then(() => {

@@ -15,9 +15,12 @@ function colours(dark) {
   return found;
 }
 
+// A long title in two lines, since plots are low on narrow screens and on paper.
+const titled = (title) => label(title.length > 36 ? title.replace(", ", ",\n") : title).replace("\n", "<br>");
+
 function axis(title, log, theme, values = []) {
   return {
-    title: { text: label(title), font: { size: 12, color: theme.quiet }, standoff: 8 }, type: log ? "log" : "linear", automargin: true,
+    title: { text: titled(title), font: { size: 12, color: theme.quiet }, standoff: 8 }, type: log ? "log" : "linear", automargin: true,
     gridcolor: theme.line, linecolor: theme.line, zeroline: false, tickfont: { size: 11, color: theme.quiet },
     exponentformat: "SI", minexponent: 4, nticks: 7, ...(log ? ticks(values) : {}),
   };

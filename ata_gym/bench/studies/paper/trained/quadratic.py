@@ -39,7 +39,7 @@ PUBLISHED_ROUNDS = 3_000_000
 
 _MIXED_NOTE = (
     f"The published curves have {PUBLISHED_ROUNDS:,} rounds. Ours: the training, which is that of"
-    " icml2025-quadratic. Which one the paper laid on these clocks, and where its lines end, is"
+    " icml2025-quadratic. Which one the paper showed over these times, and where its lines end, is"
     " not known to us: nothing is compared."
 )
 

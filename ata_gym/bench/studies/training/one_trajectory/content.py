@@ -69,8 +69,7 @@ class LossContent:
         steps = self.trajectory.select("round", loss=compared.reading(self.trajectory["loss"]))
         records = self.records.join(steps, on="round", how="left", maintain_order="left")
         return Report(
-            title=f"{self.note['problem']}, trained on the clocks of the workers of"
-            f" {compared.sizes.about}",
+            title=f"{self.note['problem']}, trained with the workers of {compared.sizes.about}",
             summary=summary,
             tables=tables,
             findings=self._findings(),
@@ -85,7 +84,6 @@ class LossContent:
     def page(self) -> Page:
         """Make the page: the page of the clocks, with the losses before them."""
         note = self.note
-        compared = self.compared
         clocks = report_on(
             {**note, "loss_curve": None, "least_cost": None},
             self.records,
@@ -94,11 +92,10 @@ class LossContent:
         ).page()
         series = self._series()
         rows = self._charts()
-        best = headline(ends(compared.until_goal, compared.sizes.price), roles(note))
         return clocks._replace(
             study=note["study"],
             title=f"{note['problem']} on {note['title']}",
-            lead=f"To a loss of {compared.goal.loss:.3g}:\n{best}",
+            lead=self._headline(),
             facts=[*clocks.facts, *self._last_figures()],
             series=series,
             sections=[
@@ -150,8 +147,8 @@ class LossContent:
         else:
             missed = ""
         heading = (
-            f"{self.note['problem']} to loss {compared.goal.loss:.3g}, a hundredth of the first or"
-            f" the lowest{missed}\non {compared.sizes.about}"
+            f"{self.note['problem']} until the loss is {compared.goal.loss:.3g}, a hundredth of the"
+            f" first or the lowest{missed}\non {compared.sizes.about}"
         )
         for sentence in self._rate_notes():
             heading += "".join(f"\n{line}" for line in wrap(sentence, _LINE))
@@ -168,9 +165,8 @@ class LossContent:
         return tables
 
     def _findings(self) -> str:
-        """Who is best at the goal, how the training ended, and which clocks are equal."""
+        """Who is best at the goal, how the training ended, and which lines are equal."""
         compared = self.compared
-        best = headline(ends(compared.until_goal, compared.sizes.price), roles(self.note))
         figures = [f"{name} {value}" for name, value in self._last_figures()]
         last_loss = compared.policy_curves()["loss"][-1]
         end = (
@@ -179,8 +175,15 @@ class LossContent:
         )
         if self.methods:
             end = f"the policies, {end}"
-        first = f"To the loss {compared.goal.loss:.3g}:\n{best}"
-        return "\n".join(filter(None, (first, end, losses.equal_clocks_note(self.records))))
+        lines = (self._headline(), end, losses.equal_clocks_note(self.records))
+        return "\n".join(filter(None, lines))
+
+    def _headline(self) -> str:
+        """Who is best at the goal."""
+        compared = self.compared
+        scope = f"Until the loss is {compared.goal.loss:.3g}:"
+        samples = ends(compared.until_goal, compared.sizes.price)
+        return headline(samples, roles(self.note), scope)
 
     def _last_figures(self) -> list[tuple[str, str]]:
         """The figures of the trajectory's last evaluation, each with its name first."""

@@ -142,11 +142,11 @@ class SeparateContent:
         return f"{self.note['problem']} on {self.sizes.about}, {rounds}"
 
     def _findings(self) -> str:
-        best = headline(self.samples, roles(self.note))
-        return (
-            f"To the loss {self.goal:.3g}, a hundredth of the first or the lowest that all reach:"
-            f"\n{best}"
+        scope = (
+            f"Until the loss is {self.goal:.3g}, a hundredth of the first or the lowest that all"
+            " reach:"
         )
+        return headline(self.samples, roles(self.note), scope)
 
     def _series(self) -> list[Series]:
         policies = [Series(policy["name"], policy["kind"]) for policy in self.note["policies"]]
@@ -189,7 +189,11 @@ class SeparateContent:
             [Cell(name), Cell(kinds[name]), *(Cell(f"{figure:.4g}", figure) for figure in figures)]
             for name, *figures in self.summary().sort("runtime").iter_rows()
         ]
-        columns = [Column("policy", False), Column("kind", False), *map(Column, self._columns())]
+        columns = [
+            Column("policy", False),
+            Column("kind", False, wide=True),
+            *map(Column, self._columns()),
+        ]
         if self.note["timed"]:
             unit = " Times are in seconds, as measured in this run."
         else:
