@@ -15,8 +15,7 @@ from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.ranges import Size, declared
 from ata_gym.utils.validation import short
-from ata_policies.beliefs.availability import counted, results_of
-from ata_policies.beliefs.moments import Exposure
+from ata_policies.beliefs.availability import results_of
 
 Observation = dict[str, NDArray[Any]]
 
@@ -207,24 +206,6 @@ def with_latency_spread(observation: Observation) -> Observation:
         "duration": np.where(worker >= 0, duration + added, duration),
         "elapsed": np.where(counts > 0, elapsed, elapsed + latency),
     }
-
-
-def busy_times(observation: Observation) -> Floats:
-    """Return for how long each worker was busy in a round, (E, n), with its latency.
-
-    It is 0 for a worker that is warming up.
-
-    Args:
-        observation: A checked observation, with a row axis.
-
-    Example:
-        >>> round = {"worker": np.array([[0, 0, 1]]), "duration": np.array([[1.0, 2.0, 5.0]])}
-        >>> busy_times(round | {"elapsed": np.array([[0.0, 0.0, 4.0]])})
-        array([[3., 5., 4.]])
-    """
-    whole = with_latency_spread(observation)
-    rows, n = whole["elapsed"].shape
-    return Exposure.empty(rows, n).observe(*counted(whole)).busy
 
 
 def paid_in_full(worker: Ints, elapsed: Floats) -> Mask:

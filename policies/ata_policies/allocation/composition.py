@@ -16,13 +16,13 @@ from ata_policies.allocation.estimates.mots import Mots
 from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, RoundContext, Rule
-from ata_policies.beliefs.availability import Availability, results_of
+from ata_policies.beliefs.availability import Availability, busy_times, results_of
 from ata_policies.beliefs.belief import CountedBelief
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import LatencyBelief, Moments, learn_shapes
 from ata_policies.beliefs.prior import Prior
 from ata_policies.facts import Described
-from ata_policies.observations import Observation, busy_times
+from ata_policies.observations import Observation
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting
 

@@ -11,13 +11,13 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
 from ata_policies.allocation.experts import Experts
-from ata_policies.beliefs.availability import Availability, results_of
+from ata_policies.beliefs.availability import Availability, busy_times, results_of
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.explanation import listed
 from ata_policies.learned.network import Network, read_network
 from ata_policies.learned.policy import WEIGHTS
-from ata_policies.observations import Observation, busy_times, with_latency_spread
+from ata_policies.observations import Observation, with_latency_spread
 from ata_policies.planning.plan import Problem, make_plans
 from ata_policies.policy import Policy, State
 from ata_policies.setting import Setting

@@ -11,12 +11,12 @@ from scipy.special import ndtr
 from ata_gym.envs.interface.worker_features import MEMORY, RoundFeatures, WorkerMemory
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Counts, Flags, Reals, Wholes
-from ata_policies.beliefs.availability import counted
+from ata_policies.beliefs.availability import busy_times, counted
 from ata_policies.beliefs.distributions.arrays import HORIZONS, ROW, SLOT
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.learned.network import Network, NetworkMemory
 from ata_policies.learned.policy import shares
-from ata_policies.observations import Observation, busy_times
+from ata_policies.observations import Observation
 
 _DISCOUNT = 0.99
 """How much a round counts for in the comparison, one compared round later."""

@@ -12,7 +12,7 @@ from scipy.special import lambertw
 
 from ata_gym.typing import Bits, Floats, Ints, Mask
 from ata_gym.utils.ranges import Counts, Tasks, Times, Wholes
-from ata_policies.beliefs.moments import Totals
+from ata_policies.beliefs.moments import Exposure, Totals
 
 _LATE_ROUNDS = 2.0
 """How many rounds a deadline counts for where it is not known."""
@@ -66,6 +66,26 @@ def counted(observation: Mapping[str, NDArray[Any]]) -> tuple[Ints, Floats, Floa
         for part, empty in ((worker, -1), (duration, 0.0))
     )
     return worker, duration, np.where(warm_up, 0.0, elapsed)
+
+
+def busy_times(observation: Mapping[str, NDArray[Any]]) -> Floats:
+    """Return for how long each worker was busy in a round, (E, n), with its latency.
+
+    It is 0 for a worker that is warming up.
+
+    Args:
+        observation: A checked observation, with a row axis.
+
+    Example:
+        >>> round = {"worker": np.array([[0, 0, 1]]), "duration": np.array([[1.0, 2.0, 5.0]])}
+        >>> busy_times(round | {"elapsed": np.array([[0.0, 0.0, 4.0]])})
+        array([[3., 5., 4.]])
+    """
+    rows, n = observation["elapsed"].shape
+    busy = Exposure.empty(rows, n).observe(*counted(observation)).busy
+    if "latency" in observation:
+        busy = busy + observation["latency"] * ~observation.get("warm_up", np.False_)
+    return busy
 
 
 def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) -> Mask:

@@ -16,7 +16,7 @@ from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.validation import flag, unknown, whole_number
-from ata_policies.beliefs.availability import Availability, results_of
+from ata_policies.beliefs.availability import Availability, busy_times, results_of
 from ata_policies.facts import Described
 from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.predictors import (
@@ -29,7 +29,7 @@ from ata_policies.lb_bsp.predictors import (
     Median,
     Predictor,
 )
-from ata_policies.observations import Observation, busy_times
+from ata_policies.observations import Observation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 

@@ -143,7 +143,8 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         self, state: State[DistributionBelief, RacePlan], observation: Observation
     ) -> tuple[Ints, State[DistributionBelief, RacePlan]]:
         plan = state.plan
-        observation = with_latency_spread(observation)
+        if "latency" in observation:
+            observation = with_latency_spread(observation)
         away = (plan.away | plan.racing) & ~signs_of_life(
             observation["worker"], observation["elapsed"]
         )
