@@ -3,15 +3,16 @@
 Each part makes compilation quicker, or keeps its result on disk. Where a version of numba lacks a
 part, kernels are compiled as numba does by itself, which takes longer and gives the same results.
 
-What a first run saves, where helpers get no machine code of their own: the processor time of an
-import, a ``make`` and three steps on an empty cache, with numba 0.68 (means of three runs).
+What a first run saves, where functions are optimised and translated once, as a part of their
+kernel: the processor time of an import, a ``make`` and four steps on an empty cache, with numba
+0.68, in one process (one run each, beside other work).
 
 ======================== ======= =======
 policy                   with it without
 ======================== ======= =======
-none, the env alone        3.7 s   4.0 s
-``ata``                   10.2 s  11.3 s
-``distribution-learner``  44.6 s  57.9 s
+none, the env alone        2.2 s   2.5 s
+``ata``                    7.5 s   9.2 s
+``distribution-learner``  29.8 s  51.1 s
 ======================== ======= =======
 """
 

@@ -3,7 +3,6 @@
 numba compiles one kernel at a time in a process.
 """
 
-import atexit
 import os
 import subprocess
 import sys
@@ -28,8 +27,8 @@ def compile_in_processes(names: Sequence[str], processes: int) -> dict[str, Futu
     """Begin to compile kernels in several processes, the first ones first.
 
     This process goes on meanwhile. A kernel that no process has begun can be cancelled. A kernel
-    that does not compile ends its process; it is compiled again, and fails, where it is used. The
-    processes end with this one.
+    that does not compile ends its process; it is compiled again, and fails, where it is used. Where
+    this process ends, the others keep the kernel that they compile, and end, too.
 
     Args:
         names: The kernels, each as ``module:name``.
@@ -59,10 +58,9 @@ def _serve(waiting: SimpleQueue[tuple[str, Future[bool]]]) -> None:
             if future.set_running_or_notify_cancel():
                 future.set_result(child is not None and _compile(child, name))
     if child is not None:
-        atexit.unregister(child.kill)
-        # its pipes are closed, too
+        # it ends where there are no more names
         with child:
-            child.kill()
+            pass
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -74,9 +72,7 @@ def _start() -> subprocess.Popen[bytes]:
         "bufsize": 0,
         "env": os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     }
-    child = subprocess.Popen([sys.executable, "-P", "-c", _CHILD], **options)
-    atexit.register(child.kill)
-    return child
+    return subprocess.Popen([sys.executable, "-P", "-c", _CHILD], **options)
 
 
 def _compile(child: subprocess.Popen[bytes], name: str) -> bool:
