@@ -107,8 +107,8 @@ def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> K
 
 @pytest.mark.parametrize(
     ("used", "considered"),
-    # at first B + 64, later 64 more than 1.5 times those in use, but at least 128
-    [(0, 364), (41, 128), (101, 215), (300, 364)],
+    # at first B + 64, later 64 more than 1.5 times those in use, but at least 192
+    [(0, 364), (41, 192), (101, 215), (300, 364)],
 )
 def test_of_many_workers_the_fastest_and_those_in_use_are_considered(
     used: int, considered: int
