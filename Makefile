@@ -31,6 +31,7 @@ docs: .venv/installed  ## build the site, guides, notebooks, cards and the API, 
 
 benchmark: .venv/installed  ## measure speed, one benchmark after the other
 	$(RUN) pytest tests/benchmarks -m benchmark -s
+	$(RUN) tests.benchmarks.growth
 
 gpu: .venv/installed  ## run the tests that need a GPU, and write what came of them into tests/gpu/README.md
 	$(RUN) docs.gpu

@@ -27,6 +27,7 @@ def warmup(
     ata-gym warmup --jobs 1
     ```
     """
+    from concurrent.futures import as_completed
     from pathlib import Path
 
     from ata_gym.bench.runner.progress import progress_bars
@@ -47,8 +48,8 @@ def warmup(
     names = kernels()
     with progress_bars({"kernels": len(names)}) as progress:
         done = 0
-        for compiled in compile_in_processes(names, processes):
-            done += compiled
+        for future in as_completed(compile_in_processes(names, processes).values()):
+            done += future.result()
             progress("kernels", done)
     if done < len(names):
         raise ValueError(

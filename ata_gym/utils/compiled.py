@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
@@ -35,6 +35,9 @@ _MOST_PROCESSES = 4
 """Processes that compile at most: the slowest kernel takes a third of the time of all."""
 
 _count: ContextVar[int] = ContextVar("threads", default=1)
+
+_in_processes: dict[str, Future[bool]] = {}
+"""The kernels that other processes compile or have compiled for this one."""
 
 inlined: Callable[[Scalar], Scalar] = numba.njit(inline="always")
 """Compile a helper into its caller, see :func:`helper`.
@@ -112,7 +115,14 @@ class Gufunc:
         return ufunc(*inputs)
 
     def compile(self) -> Callable[..., Any]:
-        """Compile the loop, or load its machine code, and return NumPy's gufunc."""
+        """Compile the loop, or load its machine code, and return NumPy's gufunc.
+
+        Where a process compiles it already, this waits for it.
+        """
+        future = _in_processes.get(f"{self._loop.__module__}:{self._loop.__name__}")
+        if future is not None and not future.cancel() and not future.done():
+            with compiling():
+                future.result()
         with postponed():
             self._ufunc = self._compile()
         return self._ufunc
@@ -218,16 +228,20 @@ def kernels_in(modules: Iterable[str]) -> dict[str, Gufunc]:
     }
 
 
-def compile_together(modules: Sequence[str]) -> None:
-    """Compile the kernels of modules side by side, in processes of their own.
+def compile_together(modules: Sequence[str]) -> list[Future[bool]]:
+    """Begin to compile the kernels of modules side by side, in processes of their own.
 
-    It is for kernels that will be called soon, and take long. Nothing is done if the kernels of the
-    first module are compiled, or on a single processor. Nothing is done either where several
-    processes may call this at once, as the ranks of torchrun, and in a frozen program, which would
-    start itself.
+    It is for kernels that will be called soon, and take long. A kernel that is called meanwhile
+    waits for the process that compiles it, or is compiled at once where none has begun. Nothing is
+    done if the kernels of the first module are compiled, or on a single processor. Nothing is done
+    either where several processes may call this at once, as the ranks of torchrun, and in a frozen
+    program, which would start itself.
 
     Args:
         modules: The dotted names of modules.
+
+    Returns:
+        For each kernel that was not compiled, whether it is, once that is known.
     """
     single_process = (
         os.environ.get("LOCAL_WORLD_SIZE", "1") == "1"
@@ -235,11 +249,18 @@ def compile_together(modules: Sequence[str]) -> None:
         and not hasattr(sys, "frozen")
     )
     if not single_process or all(gufunc.kept for gufunc in kernels_in(modules[:1]).values()):
-        return
-    missing = [name for name, gufunc in kernels_in(modules).items() if not gufunc.kept]
-    if (count := min(_MOST_PROCESSES, processors(), len(missing))) > 1:
-        with compiling(len(missing)):
-            list(compile_in_processes(missing, count))
+        return []
+    # what processes compile already is not compiled twice
+    missing = [
+        name
+        for name, gufunc in kernels_in(modules).items()
+        if not gufunc.kept and name not in _in_processes
+    ]
+    if (count := min(_MOST_PROCESSES, processors(), len(missing))) < 2:
+        return []
+    futures = compile_in_processes(missing, count)
+    _in_processes.update(futures)
+    return list(futures.values())
 
 
 def _signature(loop: Callable[..., None], axes: list[int]) -> Any:
@@ -309,3 +330,4 @@ def _executor() -> ThreadPoolExecutor:
 # A child process has none of these threads. Not every system has forks.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_executor.cache_clear)
+    os.register_at_fork(after_in_child=_in_processes.clear)

@@ -288,6 +288,8 @@ def load(name: str) -> PolicyMaker:
 def make(name: str, env: Env, seed: int = 0, **hyperparameters: Any) -> Policy:
     """Make the policy of that name for a single or a vector env.
 
+    Large kernels that are not compiled yet are compiled in other processes meanwhile.
+
     Args:
         name: One of ``names``, ``package.module:Class``, or "default", with hyperparameters (see
             ``parse``). The logger "ata_policies" says at level INFO which policy the default is,

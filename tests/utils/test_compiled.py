@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import types
+from concurrent.futures import Future
 from pathlib import Path
 
 import gymnasium as gym
@@ -345,7 +347,9 @@ def test_kernels_that_are_needed_together_are_compiled_in_processes(
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # of the processes
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     monkeypatch.setattr("ata_gym.utils.compiled.processors", lambda: processes)
-    compile_together(["first_kernels", "second_kernels"])
+    futures = compile_together(["first_kernels", "second_kernels"])
+    compiled = [future.result() for future in futures]
+    assert (len(compiled), sum(compiled)) == ((5, 4) if processes > ranks else (0, 0))
     assert sum(name.startswith("first_kernels.") for name in folders()) == (
         2 if processes > ranks else 0
     )
@@ -353,6 +357,22 @@ def test_kernels_that_are_needed_together_are_compiled_in_processes(
     assert [module.total([1.0, 2.0]) for module in modules] == [3.0, 3.0]
     with pytest.raises(numba.TypingError, match="no_such"):
         modules[1].broken([1.0])
+
+
+def test_a_kernel_waits_for_the_process_that_compiles_it_and_no_process_compiles_it_again(
+    monkeypatch,
+):
+    module = imported(monkeypatch, kernel=KERNELS, kernels="kernels_in_processes")
+    begun, waiting = Future(), Future()
+    begun.set_running_or_notify_cancel()
+    futures = {"kernels_in_processes:total": begun, "kernels_in_processes:least": waiting}
+    monkeypatch.setattr("ata_gym.utils.compiled._in_processes", futures)
+    threading.Timer(0.2, begun.set_result, [True]).start()
+    assert module.total([1.0, 2.0]) == 3.0
+    assert begun.done()
+    # no process has begun with this one: it is compiled here, and not there
+    assert module.least([1.0, 2.0]) == 1.0
+    assert waiting.cancelled()
 
 
 @pytest.mark.parametrize("name", DEFAULTS.values())

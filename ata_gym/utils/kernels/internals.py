@@ -3,22 +3,24 @@
 Each part makes compilation quicker, or keeps its result on disk. Where a version of numba lacks a
 part, kernels are compiled as numba does by itself, which takes longer and gives the same results.
 
-What a first run saves, where helpers get no machine code of their own: the processor time of an
-import, a ``make`` and three steps on an empty cache, with numba 0.68 (means of three runs).
+What a first run saves, where functions are optimised and translated once, as a part of their
+kernel: the processor time of an import, a ``make`` and four steps on an empty cache, with numba
+0.68, in one process (one run each, beside other work).
 
 ======================== ======= =======
 policy                   with it without
 ======================== ======= =======
-none, the env alone        3.7 s   4.0 s
-``ata``                   10.2 s  11.3 s
-``distribution-learner``  44.6 s  57.9 s
+none, the env alone        2.2 s   2.5 s
+``ata``                    7.5 s   9.2 s
+``distribution-learner``  29.8 s  51.1 s
 ======================== ======= =======
 """
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -44,6 +46,17 @@ DISPATCHER: Any = _part("numba.core.dispatcher", "Dispatcher") or ()
 
 It is an empty tuple where the class is not known.
 """
+
+
+_LIBRARY: Any = _part("numba.core.codegen", "CPUCodeLibrary")
+"""The class of numba that holds the code of a function, and the parts that are linked to it."""
+
+_USED_OF_LIBRARIES = (
+    "_finalize_dynamic_globals",
+    "_get_module_for_linking",
+    "_optimize_final_module",
+    "finalize",
+)
 
 
 def has_known_internals() -> bool:
@@ -93,8 +106,9 @@ def only_for_kernels() -> Iterator[None]:
     """Compile in the block without machine code for helpers, and without garbage collection.
 
     numba gives each function that a kernel calls a wrapper for Python and machine code of its own,
-    which takes a quarter of the time. Neither is ever run: the code of a helper becomes a part of
-    the kernel.
+    and optimises it together with all that it calls, once more for each function that calls it.
+    Nothing of this is ever run: the code of a function becomes a part of the gufunc, where it is
+    optimised. The loop of the gufunc itself is such a function, too.
     """
     with ExitStack() as stack:
         stack.enter_context(compiler_lock())
@@ -115,15 +129,35 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
     There are none if one of the methods is not known.
     """
     lowering = _part("numba.core.lowering", "BaseLower")
+    context = _part("numba.core.cpu", "CPUContext")
     parts: list[tuple[Any, str, Callable[..., Any]]] = [
         (lowering, "create_cpython_wrapper", lambda *_, **__: None),
         (lowering, "create_cfunc_wrapper", lambda *_: None),
-        (_part("numba.core.cpu", "CPUContext"), "get_executable", lambda *_: _Helper()),
+        (context, "get_executable", lambda *_: _Helper()),
         (_part("numba.core.dispatcher", "_DispatcherBase"), "add_overload", _add_overload),
+        # it would write into machine code that is not there
+        (_part("numba.core.codegen", "JITCPUCodegen"), "set_env", lambda *_: None),
     ]
-    if has_known_internals() and all(hasattr(kind, name) for kind, name, _ in parts):
-        return parts
-    return []
+    lower = getattr(lowering, "lower", None)
+    is_known = has_known_internals() and all(hasattr(_LIBRARY, name) for name in _USED_OF_LIBRARIES)
+    if not is_known or lower is None or not all(hasattr(kind, name) for kind, name, _ in parts):
+        return []
+
+    def lower_for_callers(lowerer: Any) -> None:
+        """Lower a function, whose code becomes a part of its callers."""
+        lower(lowerer)
+        library = lowerer.library
+        # the library must not refer to itself, or its modules would be kept for too long
+        weak = weakref.proxy(library)
+        # the order of sums that may be reordered depends on what is optimised with them
+        parts = library._linking_libraries
+        library.reorders = bool(lowerer.context.fastmath) or any(
+            getattr(part, "reorders", False) for part in parts
+        )
+        library.finalize = partial(_end_without_code, weak)
+        library._get_module_for_linking = partial(_linked_module, weak)
+
+    return [*parts, (lowering, "lower", lower_for_callers)]
 
 
 def _add_overload(dispatcher: Any, compiled: Any) -> None:
@@ -132,7 +166,38 @@ def _add_overload(dispatcher: Any, compiled: Any) -> None:
     Python would take its entry point for machine code.
     """
     compiled.entry_point.function = dispatcher.py_func
-    # The code of the library is marked as final, without machine code.
-    library = weakref.proxy(compiled.library)
-    compiled.library._finalize_final_module = lambda: setattr(library, "_finalized", True)
     dispatcher.overloads[tuple(compiled.signature.args)] = compiled
+
+
+def _end_without_code(library: Any) -> None:
+    """Mark the library of a function as final, without machine code."""
+    library._finalize_dynamic_globals()
+    for part in library._linking_libraries:
+        library._dynamic_globals.extend(part._dynamic_globals)
+        library._reload_init.update(part._reload_init)
+    if library.reorders:
+        _link_parts(library._linking_libraries, library._final_module)
+        library._linking_libraries.clear()
+        library._optimize_final_module()
+    # this is kept on disk as the machine code that there is
+    library._compiled_object = b""
+    library._finalized = True
+
+
+def _linked_module(library: Any) -> Any:
+    """Return the code of a function and of all that it calls."""
+    module = _LIBRARY._get_module_for_linking(library).clone()
+    _link_parts(library._linking_libraries, module)
+    return module
+
+
+def _link_parts(libraries: Iterable[Any], module: Any) -> None:
+    """Add the code of libraries, and of all that they call, to a module."""
+    waiting = list(libraries)
+    linked = set()
+    while waiting:
+        library = waiting.pop()
+        if library not in linked:
+            linked.add(library)
+            module.link_in(_LIBRARY._get_module_for_linking(library), preserve=True)
+            waiting.extend(library._linking_libraries)

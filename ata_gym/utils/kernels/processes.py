@@ -6,57 +6,81 @@ numba compiles one kernel at a time in a process.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, suppress
-from queue import SimpleQueue
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
-_CHILD = """import sys
+_CHILD = """import gc, sys
 from ata_gym.utils.extras import load_object
+gc.disable()
 for name in sys.stdin: load_object("kernel", name.strip()).compile(); print(flush=True)"""
+"""What a process runs.
+
+Without a garbage collector it takes 6 % less time and 130 MB more.
+"""
 
 
-def compile_in_processes(names: Sequence[str], processes: int) -> Iterator[bool]:
-    """Compile kernels in several processes, the first ones first.
+def compile_in_processes(names: Sequence[str], processes: int) -> dict[str, Future[bool]]:
+    """Begin to compile kernels in several processes, the first ones first.
 
-    A kernel that does not compile ends its process; it is compiled again, and fails, where it is
-    used.
+    This process goes on meanwhile. A kernel that no process has begun can be cancelled. A kernel
+    that does not compile ends its process; it is compiled again, and fails, where it is used. Where
+    this process ends, the others keep the kernel that they compile, and end, too.
 
     Args:
         names: The kernels, each as ``module:name``.
         processes: The number of processes.
 
-    Yields:
-        For each kernel, when it is done, whether it was compiled.
+    Returns:
+        For each name, whether it was compiled, once that is known.
     """
+    futures: dict[str, Future[bool]] = {name: Future() for name in names}
+    waiting = SimpleQueue[tuple[str, Future[bool]]]()
+    for item in futures.items():
+        waiting.put(item)
+    for _ in range(processes):
+        # a thread that is no daemon would keep a program that has ended
+        threading.Thread(target=_serve, args=(waiting,), daemon=True).start()
+    return futures
+
+
+def _serve(waiting: SimpleQueue[tuple[str, Future[bool]]]) -> None:
+    """Hand one kernel after the other to a process, until none is waiting."""
+    child: subprocess.Popen[bytes] | None = None
+    with suppress(OSError):
+        child = _start()
+    with suppress(Empty):
+        while True:
+            name, future = waiting.get_nowait()
+            if future.set_running_or_notify_cancel():
+                future.set_result(child is not None and _compile(child, name))
+    if child is not None:
+        # it ends where there are no more names
+        with child:
+            pass
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """Start a process that compiles the kernels whose names it reads."""
     options: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.DEVNULL,
-    }
-    options |= {
         "bufsize": 0,
         "env": os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     }
-    idle = SimpleQueue[Any]()
+    return subprocess.Popen([sys.executable, "-P", "-c", _CHILD], **options)
 
-    def compile_one(name: str) -> bool:
-        """Compile a kernel in the next idle process."""
-        child = idle.get()
-        answer = b""
-        # An OSError means that the process has ended.
-        with suppress(OSError):
-            child.stdin.write(f"{name}\n".encode())
-            answer = child.stdout.readline()
-        idle.put(child)
-        return bool(answer)
 
-    with ThreadPoolExecutor(processes) as threads, ExitStack() as stack:
-        for _ in range(processes):
-            process = subprocess.Popen([sys.executable, "-P", "-c", _CHILD], **options)
-            child = stack.enter_context(process)
-            stack.callback(child.kill)
-            idle.put(child)
-        for future in as_completed([threads.submit(compile_one, name) for name in names]):
-            yield future.result()
+def _compile(child: subprocess.Popen[bytes], name: str) -> bool:
+    """Compile a kernel in a process, and return whether it was compiled."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    # An OSError means that the process has ended.
+    with suppress(OSError):
+        child.stdin.write(f"{name}\n".encode())
+        return bool(child.stdout.readline())
+    return False

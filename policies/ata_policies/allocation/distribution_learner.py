@@ -114,6 +114,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         "ata_policies.planning.local_search",
         "ata_policies.beliefs.distributions.observing",
         "ata_policies.planning.fewer_tasks",
+        "ata_policies.beliefs.distributions.adjustments.age",
         "ata_policies.beliefs.distributions.slices",
         "ata_gym.theory.allocation.beta_rule",
         "ata_policies.planning.knowledge",

@@ -204,12 +204,16 @@ def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget:
         knowledge: What is known of the n workers.
         available: (E, n) the workers that may get tasks; only those with results are chosen.
         last: (E, n) the allocation of the last plan.
-        budget: Tasks to share out, B; of the fastest, B + 64 are chosen.
+        budget: Tasks to share out, B. Of the fastest, B + 64 are chosen at first, and later 64 more
+            than 1.5 times as many as are in use, but at least 192, or B + 64 if that is less.
     """
     mean = knowledge.next_mean()
     tried = available & (knowledge.estimates.evidence > 0.0)
+    used = (last > 0).sum(axis=1)
+    most = np.where(used > 0, np.maximum(used + used // 2, 2 * IDLE), budget)
+    number = np.minimum(most, budget) + IDLE
     near = members(
-        first_of(np.where(tried, mean, np.inf), np.int64(budget + IDLE)) | (tried & (last > 0)),
+        first_of(np.where(tried, mean, np.inf), number) | (tried & (last > 0)),
     )
     mean = np.where(near.present, near.take(mean), _FILLED_UP)
     # -1 for workers that have no slices of their own

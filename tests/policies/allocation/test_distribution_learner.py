@@ -105,6 +105,24 @@ def known_after(results: list[int], unit: float = 1.0, spread: float = 0.5) -> K
     )
 
 
+@pytest.mark.parametrize(
+    ("used", "considered"),
+    # at first B + 64, later 64 more than 1.5 times those in use, but at least 192
+    [(0, 364), (41, 192), (101, 215), (300, 364)],
+)
+def test_of_many_workers_the_fastest_and_those_in_use_are_considered(
+    used: int, considered: int
+) -> None:
+    known = known_after([1] * 400)
+    fastest = np.argsort(known.next_mean()[0], kind="stable")
+    last = np.zeros((1, 400), np.int64)
+    # the slowest one is in use, too
+    in_use = [*fastest[: max(used - 1, 0)], *fastest[400 - min(used, 1) :]]
+    last[0, in_use] = 1
+    members = choose_candidates(known, np.ones((1, 400), np.bool_), last, 300).members
+    assert {*members.workers[members.present]} == {*fastest[:considered], *in_use}
+
+
 def test_the_fewer_results_the_more_a_search_doubts_a_mean() -> None:
     known = known_after([400, 20, 2])
     all_workers = np.ones((1, 3), np.bool_)

@@ -193,6 +193,9 @@ class DistributionBelief(NamedTuple):
         return cls(*moments, slot, owner, bins=bins, tracks=tracks, row=np.zeros((rows, ROW.size)))
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "DistributionBelief":
+        # so that the first decision does not wait until the kernel is compiled
+        if worker.max() < 0 and not elapsed.any():
+            return self
         # squares and ratios of extreme times overflow
         with np.errstate(all="ignore"):
             return DistributionBelief(*observe_round(*self, worker, duration, elapsed))
