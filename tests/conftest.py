@@ -45,6 +45,14 @@ def _commands_are_quick() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _the_machine_does_not_stop() -> Iterator[None]:
+    """Files wait for no disk: a process that is killed leaves what it has written all the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None]:
     try:

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ from ata_gym.bench.logs import Log
 from ata_gym.bench.report.page.render import render
 from ata_gym.bench.runner.results import Results
 from ata_gym.bench.studies.reading import STUDIES
+from ata_gym.changes import Switch
+from ata_gym.scenarios import scenario
 from tests.bench.test_benchmark import Failing, Fastest
 
 SIZE: dict[str, Any] = {"rounds": 12, "seeds": 2, "jobs": 1}
 
 TIMES = np.random.default_rng(0).uniform(1.0, 2.0, (60, 4))
+REVERSED = replace(scenario("five-workers"), changes=(Switch(at=(8,)),), horizon=12)
 LOG = Log("a job", ["a", "b", "c", "d"], TIMES, np.ones_like(TIMES))
 
 BY_POLICIES: dict[str, Callable[..., Results]] = {
@@ -33,8 +37,7 @@ BY_POLICIES: dict[str, Callable[..., Results]] = {
     ),
     "track": partial(
         bench.track,
-        scenario="changing-permuted-linear-n51",
-        changes=20_000,
+        scenario=REVERSED,
         before=2,
         after=3,
         seeds=2,
