@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,10 @@ settings.load_profile("ata-gym")
 # default, Ray chooses it by what lies in the user's home, and writes a token there.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
+
+# Each process of the tests would otherwise compile all modules anew: see the Makefile.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # as where a shell has started the tests in the background
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
