@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,10 @@ settings.load_profile("ata-gym")
 # default, Ray chooses it by what lies in the user's home, and writes a token there.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
+
+# Each process of the tests would otherwise compile all modules anew: see the Makefile.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # as where a shell has started the tests in the background
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,6 +48,14 @@ def _commands_are_quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         with suppress(ImportError):  # of the extra bench
             patch.setattr("ata_gym.bench.runner.progress.monotonic", lambda: 0.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_machine_does_not_stop() -> Iterator[None]:
+    """Files wait for no disk: a process that is killed leaves what it has written all the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
         yield
 
 

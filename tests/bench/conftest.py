@@ -12,6 +12,7 @@ from ata_gym.bench.runner.jobs import Effort
 from ata_gym.bench.runner.policy_run import PolicyRun
 from ata_gym.bench.store.folder import Folder, open_folder
 from tests.bench.by_hand import play_all
+from tests.bench.sketches import sketches  # noqa: F401
 
 
 @pytest.fixture

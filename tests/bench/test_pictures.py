@@ -23,6 +23,11 @@ from ata_gym.theory import RegretLowerBound
 from tests.bench.latex import assert_latex
 
 
+@pytest.fixture(scope="module", autouse=True)
+def sketches():
+    """Here pictures are drawn."""
+
+
 def test_pictures_and_tables_are_the_same_bytes_each_time(tmp_path):
     policies = ["gta", "ofta", "ata-icml"]
     bench.run(policies, "icml2025-regret", rounds=40, seeds=3, jobs=1, out=tmp_path)

@@ -3,6 +3,7 @@
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ from ata_gym.bench.report.page.render import looks, render
 from ata_gym.bench.report.report import leave_for_paper
 from ata_gym.bench.runner.results import Results
 from ata_gym.bench.studies.reading import STUDIES
+from ata_gym.changes import Switch
+from ata_gym.scenarios import scenario
 from tests.bench.latex import assert_latex
 from tests.bench.test_benchmark import Failing, Fastest
 
 SIZE: dict[str, Any] = {"rounds": 12, "seeds": 2, "jobs": 1}
 
 TIMES = np.random.default_rng(0).uniform(1.0, 2.0, (60, 4))
+REVERSED = replace(scenario("five-workers"), changes=(Switch(at=(8,)),), horizon=12)
 LOG = Log("a job", ["a", "b", "c", "d"], TIMES, np.ones_like(TIMES))
 
 BY_POLICIES: dict[str, Callable[..., Results]] = {
@@ -39,8 +43,7 @@ BY_POLICIES: dict[str, Callable[..., Results]] = {
     ),
     "track": partial(
         bench.track,
-        scenario="changing-permuted-linear-n51",
-        changes=20_000,
+        scenario=REVERSED,
         before=2,
         after=3,
         seeds=2,

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from ata_gym.cli import app
 from ata_gym.utils.extras import MissingExtraError
+from tests.bench.sketches import sketches  # noqa: F401
 
 
 def invoke(line: str, code: int = 0) -> Result:

@@ -53,7 +53,7 @@ def test_the_folder_of_a_value_is_what_bench_alone_leaves(tmp_path, parameter, v
 
 def test_a_killed_sweep_goes_on_to_the_same_bytes(run, tmp_path, monkeypatch):
     line = (
-        "bench --scenario five-workers --rounds 600 --seeds 2 --policies ofta,thompson --jobs 1"
+        "bench --scenario five-workers --rounds 90 --seeds 2 --policies ofta,thompson --jobs 1"
         " --save-every 0"
     )
     told = run(f"{line} --sweep budget=2,4,8 --out whole").stdout
@@ -62,7 +62,7 @@ def test_a_killed_sweep_goes_on_to_the_same_bytes(run, tmp_path, monkeypatch):
 
     def stopped(self, most):
         played.append(most)
-        if len(played) > 300:
+        if len(played) > 120:
             raise KeyboardInterrupt
         play(self, most)
 

@@ -8,9 +8,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from ata_gym.bench.report import style
 from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
 from ata_gym.cli.watch import _screen
 from ata_gym.scenarios import scenario
+from tests.bench.sketches import DRAW
 
 
 def test_where_stdout_is_no_terminal_it_gets_the_last_round_of_each_policy_and_the_totals(run):
@@ -68,7 +70,8 @@ def test_rounds_stand_beside_each_other_where_there_is_room(width, height, wides
     assert sum(line.count("Round 1: ") for line in lines) == 2
 
 
-def test_pictures_go_into_a_folder(run, tmp_path):
+def test_pictures_go_into_a_folder(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(style, "save", DRAW)
     result = run("watch --rounds 5 --policies gta,ata,default --budget 6 --out new/pictures")
     assert "new/pictures/who-waits.{png,svg}" in result.stdout
     assert "Round" not in result.stdout

@@ -7,9 +7,11 @@ import pytest
 from PIL import Image, ImageSequence
 
 import ata_gym
+from ata_gym.bench.report import style
 from ata_gym.bench.studies.side_by_side import pictures
 from ata_gym.bench.studies.side_by_side.play import WatchedPolicy
 from ata_gym.scenarios import Scenario
+from tests.bench.sketches import DRAW
 
 FIVE = ata_gym.scenario("five-workers")
 
@@ -59,7 +61,10 @@ def test_averages_are_over_the_second_half_and_a_typical_round_is_close_to_them(
     assert abs(typical - time) < np.std(watched.times)
 
 
-def test_the_picture_is_wide_and_the_frames_of_the_animation_differ(tmp_path: Path) -> None:
+def test_the_picture_is_wide_and_the_frames_of_the_animation_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(style, "save", DRAW)
     policies = [LEARNING["Learner"](policy, 4) for policy in ("gta", "default")]
     with Image.open(pictures.draw(policies, FIVE, tmp_path / "who-waits")[0]) as picture:
         assert picture.width == 1600

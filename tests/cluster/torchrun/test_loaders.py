@@ -25,7 +25,7 @@ from torch.utils.data import (  # noqa: E402
 
 from ata_gym.cluster import TaskSampler, TaskStream, TorchAllocator  # noqa: E402
 from ata_gym.cluster.torchrun.loading.first_batches import checksum  # noqa: E402
-from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
+from tests.cluster.torchrun.processes import CONTEXT, on_ranks  # noqa: E402
 from tests.cluster.torchrun.training import compute, refused  # noqa: E402
 
 SAMPLES = 22
@@ -112,7 +112,12 @@ def shared_out(make_loader, budget, rounds, seed, first_round=0, **options):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_of_a_stream_is_computed_by_one_rank_in_the_order_of_one_process(workers):
     def make(shuffle=True):
-        return DataLoader(Stream(shuffle), batch_size=3, num_workers=workers)
+        return DataLoader(
+            Stream(shuffle),
+            batch_size=3,
+            num_workers=workers,
+            multiprocessing_context=CONTEXT if workers else None,
+        )
 
     rounds = 3 if workers else 7
     expected = list(shared_out(make, 5, rounds, seed=0))

@@ -8,27 +8,8 @@ import pytest
 from ata_gym.bench.report import style
 from ata_gym.training import Trainer
 from ata_gym.utils.files import manifest
+from tests.bench.sketches import DRAW
 from tests.training.conftest import _one_thread, refused  # noqa: F401
-
-DRAW = style.save
-
-
-def sketch(_made, stem, _title=""):
-    """In place of ``style.save``: files of a word, since drawing takes two thirds of the time of a
-    command.
-    """
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
-    for path in paths:
-        manifest.write_listed(path, lambda part: part.write_text("picture"))
-    return paths
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _sketches():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "save", sketch)
-        yield
 
 
 @pytest.fixture
