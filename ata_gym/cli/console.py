@@ -78,7 +78,7 @@ class PlainGroup(TyperGroup):
 class PlainCommand(TyperCommand):
     """A command that ends with one sentence where it cannot go on, without a traceback.
 
-    In brackets the sentence names the page of the command.
+    In brackets the sentence names the page of the command, but for errors of the system.
     The exit code is 2 for an error of the input, 130 after Ctrl-C and 143 after SIGTERM.
     """
 
@@ -100,6 +100,9 @@ class PlainCommand(TyperCommand):
         except (ValueError, OSError, MemoryError) as error:
             if isinstance(error, MemoryError):
                 sentence = f"there is not enough memory: {error}"
+            elif isinstance(error, OSError) and error.errno is not None:
+                # what the system says of a disk, say, no page explains
+                sentence = str(error)
             else:
                 sentence = f"{error} (more: {where_to_read(str(ctx.info_name))})"
             say_error(sentence)

@@ -194,7 +194,7 @@ class DistributionBelief(NamedTuple):
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "DistributionBelief":
         # so that the first decision does not wait until the kernel is compiled
-        if worker.max() < 0 and not elapsed.any():
+        if (worker < 0).all() and not elapsed.any():
             return self
         # squares and ratios of extreme times overflow
         with np.errstate(all="ignore"):
