@@ -46,12 +46,12 @@ def policies(
 ) -> None:
     """List the policies, or show all there is to say of one.
 
-    Those that most users need are listed, and what for; with --all every policy is, and what it
-    does. --env and --json go with both lists.
+    The recommended policies are listed, with what each is for; with --all all policies are, with
+    what each does. --env and --json go with both lists.
 
-    A policy that must know nothing beforehand is a learner; the others are set beside it to see
-    what knowledge is worth. The scenarios named icml2025 were published with the constants of the
-    preprint: ata and ata-empirical. Those of the ICML version are in ata-icml and
+    A policy that must know nothing beforehand is a learner; the others are there to compare, and
+    show what knowledge is worth. The scenarios named icml2025 were published with the constants of
+    the preprint: ata and ata-empirical. Those of the ICML version are in ata-icml and
     ata-empirical-icml.
 
     ```

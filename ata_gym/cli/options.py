@@ -94,7 +94,7 @@ def results_folder(out: Path | None, *parts: str) -> Path:
 folder_option = partial(typer.Option, parser=_folder, metavar="FOLDER")
 Out = Annotated[
     Path | None,
-    folder_option(help="The results folder; by default one under results/ named after the rest."),
+    folder_option(help="The results folder; by default in results/, named after the options."),
 ]
 OutForPictures = Annotated[
     Path | None,
@@ -125,14 +125,14 @@ Policies = Annotated[
         help="Names of policies, separated by commas; package.module:Class is one of yours.",
     ),
 ]
-Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of neighbouring seeds.")]
+Seeds = Annotated[int, typer.Option(help="Episodes, side by side, of consecutive seeds.")]
 LossCurve = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.csv",
         help=(
-            "A loss to lay over the clocks: columns round, rising from 0 or 1 to the last played,"
-            " and loss then."
+            "A loss to draw against runtime: columns round, rising from 0 or 1 to the last played,"
+            " and loss, the loss after that round."
         ),
     ),
 ]
@@ -142,7 +142,7 @@ RerunChanged = Annotated[
     bool,
     _running(
         "--rerun-changed",
-        help="Play anew what other code has played; otherwise such results are refused.",
+        help="Run again what other code has made; otherwise such results are refused.",
     ),
 ]
 ProblemData = Annotated[
@@ -269,8 +269,7 @@ class Source:
         str | None,
         typer.Option(
             help=(
-                "What a unit of each worker's time counts for in worker time, such as dollars:"
-                " 3,3,0.4"
+                "What a unit of each worker's time adds to worker time, such as dollars: 3,3,0.4"
             ),
         ),
     ] = None

@@ -55,10 +55,10 @@ def bench(
 ) -> None:
     r"""Run policies on a scenario or a trace, and report on them.
 
-    Tables, pictures and records are left in a folder. After a kill the same command continues where
-    it stopped, with the same result. Policies may be added later: those that have finished are not
-    run again. With --sweep each value of a parameter has a folder of its own, and one table and one
-    picture show all.
+    Tables, pictures and records are written to a folder. After a kill the same command continues
+    where it stopped, with the same result. Policies may be added later: those that have finished
+    are not run again. With --sweep each value of a parameter has a folder of its own, and one table
+    and one picture show all.
 
     ```
     ata-gym bench --scenario icml2025-regret --rounds 100000 \
@@ -332,8 +332,8 @@ def demo(
 ) -> None:
     """Run the published policies and ours, and train a model.
 
-    The defaults of allocation and of races run beside the published policies, on their scenario;
-    the model is a small network on real images of digits. Tables and pictures are left in a folder,
+    The defaults of allocation and of races run with the published policies, on their scenario;
+    the model is a small network on real images of digits. Tables and pictures go into a folder,
     here demo/.
 
     ```

@@ -33,7 +33,7 @@ def report(
         Path | None,
         typer.Argument(
             metavar="DIR2",
-            help="Another one, of the same scenario, sizes and seeds.",
+            help="A second one to compare, of the same scenario, sizes and seeds.",
         ),
     ] = None,
     out: Annotated[
@@ -47,7 +47,7 @@ def report(
         FigureFormat | None,
         typer.Option(
             help=(
-                "Also leave the pictures for a paper, in plots/ beside the page: a column or two"
+                "Also write the pictures for a paper, in plots/ beside the page: a column or two"
                 " wide (3.25 or 6.75 inches), letters of 7 to 8 points, fonts embedded."
             ),
         ),
@@ -56,7 +56,7 @@ def report(
         TableFormat | None,
         typer.Option(
             help=(
-                "Also leave the tables for a paper, as tables.tex beside the page: tabulars with"
+                "Also write the tables for a paper, as tables.tex beside the page: tabulars with"
                 " the rules of the package booktabs."
             ),
         ),
@@ -64,7 +64,7 @@ def report(
 ) -> None:
     """Write the page of a results folder, or compare two folders.
 
-    The page needs no network, and may be sent as it is; other commands also write it themselves.
+    The page is one file that needs no network; most commands already write it when they end.
     Two folders of bench are compared seed by seed: what a change of your policy, or of a version,
     is worth. A policy whose records differ has a row for DIR (A) and one for DIR2 (B).
 

@@ -40,7 +40,7 @@ _Seeds = Annotated[
     int | None,
     typer.Option(
         help=(
-            "Episodes, side by side, of neighbouring seeds: 8 by default,"
+            "Episodes, side by side, of consecutive seeds: 8 by default,"
             f" {FIGURES[REGRET].seeds} for {REGRET}."
         ),
     ),

@@ -31,12 +31,12 @@ def what_if(
     reading: options.LogReading,
     tasks: Annotated[
         int,
-        typer.Option(help="Tasks into which the share of a worker in a step is cut."),
+        typer.Option(help="Tasks into which the share of a worker in a step is divided."),
     ] = 8,
     policies: options.Policies = "default,restarting-beta,lb-bsp-ema",
     without: Annotated[
         str,
-        typer.Option(metavar="NAMES", help="Ways not to play, such as race,dispatch."),
+        typer.Option(metavar="NAMES", help="Ways of replay to leave out, such as race,dispatch."),
     ] = "",
     doubly_robust: Annotated[
         bool | None,
@@ -53,11 +53,11 @@ def what_if(
 ) -> None:
     r"""Say what stragglers cost in a job, from its log.
 
-    The log has the time that each worker needed in each step, before it waited for others. The
-    answer is who was waited for, when, and how much that cost. The steps are played again: with
-    other shares, by policies that learn, as a race, by dispatch, and without the worst worker. What
-    was learned is in state.json, for Allocator(prior=...) and TorchAllocator(prior=...) in the real
-    run.
+    The log must have the time that each worker needed in each step, before it waited for others.
+    The answer is which worker was waited for, when, and how much that cost. The steps are replayed:
+    with other shares, by policies that learn, as a race, by dispatch, and without the worst worker.
+    With --out, what was learned is in state.json, for Allocator(prior=...) and
+    TorchAllocator(prior=...) in the real run.
 
     ```
     ata-gym what-if times.csv
