@@ -375,6 +375,32 @@ def test_a_kernel_waits_for_the_process_that_compiles_it_and_no_process_compiles
     assert waiting.cancelled()
 
 
+def test_a_process_that_compiles_starts_no_other_though_a_module_of_kernels_would(
+    monkeypatch,
+    tmp_path,
+):
+    """The path may hold what is no text, and the working directory as an empty text."""
+    text = (
+        "import os\nfrom pathlib import Path\n"
+        'Path("imports", str(os.getpid())).touch()\n'
+        "from ata_gym.utils.compiled import compile_together\n"
+        'begun = compile_together([__name__]) if __name__ != "__main__" else []\n'
+    )
+    (tmp_path / "kernels_with_a_start.py").write_text(KERNELS + text)
+    (tmp_path / "imports").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for folder in ("", tmp_path):
+        monkeypatch.syspath_prepend(folder)
+    sys.path[0] = tmp_path
+    monkeypatch.delitem(sys.modules, "kernels_with_a_start", raising=False)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # of the processes
+    monkeypatch.setattr("ata_gym.utils.compiled.processors", lambda: 2)
+    begun = __import__("kernels_with_a_start").begun
+    assert [future.result(60.0) for future in begun] == [True, True]
+    assert len([*(tmp_path / "imports").iterdir()]) <= 1 + 2
+
+
 @pytest.mark.parametrize("name", DEFAULTS.values())
 def test_a_default_names_modules_of_kernels_that_it_plays_with(monkeypatch, name):
     """In a world in which levels move, so that the network decides some rounds, too."""
