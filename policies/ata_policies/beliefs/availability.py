@@ -211,7 +211,8 @@ class Availability(NamedTuple):
         share = np.where(owing & ~self.away, self.allocation, self.share)
         # a worker of whose absence a loop has told was not probed
         ended = returned & self.away & (self.pause > 0)
-        length = np.where(ended, self.absence - self.pause / 2.0, 0.0)
+        # with a delay, results of earlier tasks may end a spell before its first pause has passed
+        length = np.where(ended, self.absence - np.minimum(self.pause, self.absence) / 2.0, 0.0)
         known = self._replace(
             away=away & ~away.all(axis=1, keepdims=True),
             absence=np.where(away, self.absence + 1, 0),

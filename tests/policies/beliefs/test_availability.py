@@ -39,3 +39,14 @@ def test_rounds_in_which_a_worker_was_known_to_be_away_do_not_count_as_silence()
         availability = availability.updated(np.array([[2.0, 0.0]]), np.ones(1), 20.0)
         pauses.append(availability.pause[0, 1])
     assert pauses[0] == pauses[1] > 1
+
+
+def test_a_spell_that_ends_by_an_earlier_task_lasts_for_some_rounds() -> None:
+    """A worker that is away for one round has tasks of later rounds when that is known."""
+    availability = Availability.full(1, 2)
+    tasks = np.array([[1, 3]])
+    for results in ([0.0, 3.0], [1.0, 3.0]):
+        availability = availability._replace(allocation=tasks)
+        availability = availability.updated(np.array([results]), np.ones(1), 1e6, delay=2)
+    assert availability.spells[0] == 1
+    assert 0.0 < availability.spell_rounds[0] <= 1.0
