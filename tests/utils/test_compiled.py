@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from ata_gym.utils.compiled import Gufunc, compile_together
+from ata_gym.utils.kernels import processes
 from ata_gym.utils.kernels.cache import SUMS, kernel_folder
 from ata_gym.utils.kernels.identity import identity
 from ata_gym.utils.kernels.internals import NEWEST
@@ -399,6 +400,26 @@ def test_a_process_that_compiles_starts_no_other_though_a_module_of_kernels_woul
     begun = __import__("kernels_with_a_start").begun
     assert [future.result(60.0) for future in begun] == [True, True]
     assert len([*(tmp_path / "imports").iterdir()]) <= 1 + 2
+
+
+def test_a_process_that_has_compiled_ends_though_a_fork_of_this_one_holds_its_pipe(monkeypatch):
+    started = []
+    start = processes._start
+
+    def start_and_copy():
+        child = start()
+        started.append((child, os.dup(child.stdin.fileno())))
+        return child
+
+    monkeypatch.setattr(processes, "_start", start_and_copy)
+    (future,) = processes.compile_in_processes(["ata_gym.simulation.keys:_derive_key"], 1).values()
+    try:
+        assert future.result(60.0)
+        ((child, _),) = started
+        child.wait(30.0)
+    finally:
+        for _, pipe in started:
+            os.close(pipe)
 
 
 @pytest.mark.parametrize("name", DEFAULTS.values())

@@ -63,9 +63,9 @@ def _serve(waiting: SimpleQueue[tuple[str, Future[bool]]]) -> None:
             if future.set_running_or_notify_cancel():
                 future.set_result(child is not None and _compile(child, name))
     if child is not None:
-        # it ends where there are no more names
+        # the end of the names does not reach it where a fork of this process holds its pipe open
         with child:
-            pass
+            child.kill()
 
 
 def _start() -> subprocess.Popen[bytes] | None:
