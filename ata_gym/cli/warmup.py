@@ -31,6 +31,7 @@ def warmup(
     from pathlib import Path
 
     from ata_gym.bench.runner.progress import progress_bars
+    from ata_gym.utils.extras import load_object
     from ata_gym.utils.kernels.cache import kernel_folder
     from ata_gym.utils.kernels.processes import compile_in_processes
     from ata_gym.utils.process.machine import processors
@@ -55,6 +56,11 @@ def warmup(
         raise ValueError(
             f"{len(names) - done} of {len(names)} kernels are not compiled: ata-gym doctor looks"
             " for reasons",
+        )
+    if lost := sum(not load_object("kernel", name).kept for name in names):
+        raise ValueError(
+            f"{lost} of {len(names)} kernels could not be kept in {folder}: make room there, or set"
+            " NUMBA_CACHE_DIR to another folder",
         )
     say(f"{len(names)} kernels are compiled, and kept in {folder}")
 

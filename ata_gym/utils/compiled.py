@@ -21,7 +21,7 @@ from ata_gym.typing import DTYPES
 from ata_gym.utils.kernels.cache import is_kept, kernel_cache
 from ata_gym.utils.kernels.internals import has_known_internals, only_for_kernels
 from ata_gym.utils.kernels.notice import compiling
-from ata_gym.utils.kernels.processes import compile_in_processes
+from ata_gym.utils.kernels.processes import compile_in_processes, is_compiling_process
 from ata_gym.utils.process.machine import processors
 from ata_gym.utils.process.signals import postponed
 from ata_gym.utils.validation import whole_number
@@ -234,8 +234,9 @@ def compile_together(modules: Sequence[str]) -> list[Future[bool]]:
     It is for kernels that will be called soon, and take long. A kernel that is called meanwhile
     waits for the process that compiles it, or is compiled at once where none has begun. Nothing is
     done if the kernels of the first module are compiled, or on a single processor. Nothing is done
-    either where several processes may call this at once, as the ranks of torchrun, and in a frozen
-    program, which would start itself.
+    either where several processes may call this at once, as the ranks of torchrun, in a frozen
+    program, which would start itself, and in a process that compiles: it imports the module of a
+    kernel, which may call this.
 
     Args:
         modules: The dotted names of modules.
@@ -246,6 +247,7 @@ def compile_together(modules: Sequence[str]) -> list[Future[bool]]:
     single_process = (
         os.environ.get("LOCAL_WORLD_SIZE", "1") == "1"
         and parent_process() is None
+        and not is_compiling_process()
         and not hasattr(sys, "frozen")
     )
     if not single_process or all(gufunc.kept for gufunc in kernels_in(modules[:1]).values()):

@@ -364,8 +364,21 @@ def test_warmup_compiles_all_kernels_that_are_in_the_sources(run, monkeypatch, t
     assert len(found) == len(set(found)) == len(written) > 50
     monkeypatch.setattr(module, "kernels", lambda: ["ata_gym.simulation.keys:_derive_key"])
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))  # of the process that it starts
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
     assert "kernels are compiled, and kept in " in run("warmup --jobs 1").stdout
     (kept,) = (tmp_path / "cache" / "ata-gym").iterdir()
     assert kept.name.startswith("keys._derive_key-")
     monkeypatch.setattr(module, "kernels", lambda: ["ata_gym.simulation.keys:no_such"])
     assert "1 of 1 kernels are not compiled" in run("warmup --jobs 1", code=2).stderr
+
+
+def test_warmup_says_so_if_a_kernel_that_was_compiled_could_not_be_kept(run, monkeypatch, tmp_path):
+    """A process that keeps nothing stands for one on a full disk."""
+    module = import_module("ata_gym.cli.warmup")
+    monkeypatch.setattr(module, "kernels", lambda: ["ata_gym.simulation.keys:_derive_key"])
+    child = "import sys\nfor name in sys.stdin: print(flush=True)"
+    monkeypatch.setattr("ata_gym.utils.kernels.processes._CHILD", child)
+    monkeypatch.setattr("ata_gym.simulation.keys._derive_key._ufunc", None)
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
+    said = run("warmup --jobs 1", code=2).stderr
+    assert "1 of 1 kernels could not be kept in" in said

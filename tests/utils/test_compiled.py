@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from ata_gym.utils.compiled import Gufunc, compile_together
+from ata_gym.utils.kernels import processes
 from ata_gym.utils.kernels.cache import SUMS, kernel_folder
 from ata_gym.utils.kernels.identity import identity
 from ata_gym.utils.kernels.internals import NEWEST
@@ -373,6 +374,52 @@ def test_a_kernel_waits_for_the_process_that_compiles_it_and_no_process_compiles
     # no process has begun with this one: it is compiled here, and not there
     assert module.least([1.0, 2.0]) == 1.0
     assert waiting.cancelled()
+
+
+def test_a_process_that_compiles_starts_no_other_though_a_module_of_kernels_would(
+    monkeypatch,
+    tmp_path,
+):
+    """The path may hold what is no text, and the working directory as an empty text."""
+    text = (
+        "import os\nfrom pathlib import Path\n"
+        'Path("imports", str(os.getpid())).touch()\n'
+        "from ata_gym.utils.compiled import compile_together\n"
+        'begun = compile_together([__name__]) if __name__ != "__main__" else []\n'
+    )
+    (tmp_path / "kernels_with_a_start.py").write_text(KERNELS + text)
+    (tmp_path / "imports").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for folder in ("", tmp_path):
+        monkeypatch.syspath_prepend(folder)
+    sys.path[0] = tmp_path
+    monkeypatch.delitem(sys.modules, "kernels_with_a_start", raising=False)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # of the processes
+    monkeypatch.setattr("ata_gym.utils.compiled.processors", lambda: 2)
+    begun = __import__("kernels_with_a_start").begun
+    assert [future.result(60.0) for future in begun] == [True, True]
+    assert len([*(tmp_path / "imports").iterdir()]) <= 1 + 2
+
+
+def test_a_process_that_has_compiled_ends_though_a_fork_of_this_one_holds_its_pipe(monkeypatch):
+    started = []
+    start = processes._start
+
+    def start_and_copy():
+        child = start()
+        started.append((child, os.dup(child.stdin.fileno())))
+        return child
+
+    monkeypatch.setattr(processes, "_start", start_and_copy)
+    (future,) = processes.compile_in_processes(["ata_gym.simulation.keys:_derive_key"], 1).values()
+    try:
+        assert future.result(60.0)
+        ((child, _),) = started
+        child.wait(30.0)
+    finally:
+        for _, pipe in started:
+            os.close(pipe)
 
 
 @pytest.mark.parametrize("name", DEFAULTS.values())

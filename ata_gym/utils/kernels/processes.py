@@ -47,6 +47,11 @@ def compile_in_processes(names: Sequence[str], processes: int) -> dict[str, Futu
     return futures
 
 
+def is_compiling_process() -> bool:
+    """Whether this process is one that ``compile_in_processes`` has started."""
+    return _CHILD in sys.orig_argv
+
+
 def _serve(waiting: SimpleQueue[tuple[str, Future[bool]]]) -> None:
     """Hand one kernel after the other to a process, until none is waiting."""
     child: subprocess.Popen[bytes] | None = None
@@ -58,19 +63,23 @@ def _serve(waiting: SimpleQueue[tuple[str, Future[bool]]]) -> None:
             if future.set_running_or_notify_cancel():
                 future.set_result(child is not None and _compile(child, name))
     if child is not None:
-        # it ends where there are no more names
+        # the end of the names does not reach it where a fork of this process holds its pipe open
         with child:
-            pass
+            child.kill()
 
 
-def _start() -> subprocess.Popen[bytes]:
-    """Start a process that compiles the kernels whose names it reads."""
+def _start() -> subprocess.Popen[bytes] | None:
+    """Start a process that compiles the kernels whose names it reads; None without a Python."""
+    if not sys.executable:
+        return None
+    # as in an import, what is no text is left out, and an empty text is the working directory
+    folders = [folder or os.curdir for folder in sys.path if isinstance(folder, str)]
     options: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.DEVNULL,
         "bufsize": 0,
-        "env": os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        "env": os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
     }
     return subprocess.Popen([sys.executable, "-P", "-c", _CHILD], **options)
 

@@ -139,7 +139,7 @@ class Availability(NamedTuple):
     with it, so that there is a best time between two probes (``best_pause``):
 
     * Without worker i, which had a_i of the B tasks, the others compute its tasks, so that a round
-      takes B / (B - a_i) times as long.
+      takes B / (B - a_i) times as long. Where it had all tasks, the others count for one task.
     * A late round takes longer by the deadline and by one task, a round over a_i.
     * A spell of absence lasts as long as those that have ended did on average, or as this one has
       lasted already, whichever is longer. Before the first has ended, a mean of half as many rounds
@@ -211,7 +211,8 @@ class Availability(NamedTuple):
         share = np.where(owing & ~self.away, self.allocation, self.share)
         # a worker of whose absence a loop has told was not probed
         ended = returned & self.away & (self.pause > 0)
-        length = np.where(ended, self.absence - self.pause / 2.0, 0.0)
+        # with a delay, results of earlier tasks may end a spell before its first pause has passed
+        length = np.where(ended, self.absence - np.minimum(self.pause, self.absence) / 2.0, 0.0)
         known = self._replace(
             away=away & ~away.all(axis=1, keepdims=True),
             absence=np.where(away, self.absence + 1, 0),
@@ -239,7 +240,8 @@ class Availability(NamedTuple):
             mean = self.time[timed] / self.rounds[timed]
             until_deadline[timed] = np.minimum(deadline / mean, _MOST_ROUNDS)
         share = np.maximum(self.share, 1)
-        others = np.maximum(self.allocation.sum(axis=1, keepdims=True) - share, 0)
+        # others that had no task count for one: without them a probe in vain would cost nothing
+        others = np.maximum(self.allocation.sum(axis=1, keepdims=True) - share, 1)
         late_rounds = until_deadline[:, None] + 1.0 / share
         cost = late_rounds * others / share
         spell = (self.spell_rounds[:, None] + cost / 2.0) / (self.spells[:, None] + 1)
@@ -256,7 +258,11 @@ class Availability(NamedTuple):
         wait = np.where(absent, _NEVER, np.where(back, 1, self.wait))
         pause = np.where(absent | back, 0, self.pause)
         allocation = np.where(absent | back, 0, self.allocation)
-        return self._replace(allocation=allocation, away=away, wait=wait, pause=pause)
+        # rounds in which it was known to be away tell nothing of a silence
+        absence = np.where(absent | back, 0, self.absence)
+        return self._replace(
+            allocation=allocation, away=away, wait=wait, pause=pause, absence=absence
+        )
 
     def available(self) -> Mask:
         """Return which workers may get tasks, (E, n): they are there, or are to be probed."""
