@@ -199,7 +199,7 @@ def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
             for i, who in enumerate(row):
                 if asked[e, i] > 0 and not owing[i]:
                     if who["away"]:
-                        ended[e].append(who["absence"] - who["pause"] / 2)
+                        ended[e].append(who["absence"] - min(who["pause"], who["absence"]) / 2)
                     who["away"] = False
                 if owing[i] and not who["away"]:
                     who["away"] = True
@@ -211,7 +211,7 @@ def test_it_agrees_with_a_diary_kept_by_hand(data: st.DataObject) -> None:
                     late = 2.0
                     if deadline is not None and times[e]:
                         late = deadline / np.mean(times[e])
-                    others = max(asked[e].sum() - who["share"], 0)
+                    others = max(asked[e].sum() - who["share"], 1)
                     cost = (late + 1 / who["share"]) * others / who["share"]
                     mean = np.mean([*ended[e], cost / 2])
                     who["wait"] = who["pause"] = best_pause(cost, max(mean, who["absence"]))
