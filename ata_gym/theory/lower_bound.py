@@ -35,6 +35,21 @@ class RegretLowerBound(NamedTuple):
             " well on all pools of exponential times"
         )
 
+    def after(self, rounds: int) -> str:
+        """What is known of the regret after so many rounds, in a sentence.
+
+        Example:
+            >>> RegretLowerBound(0.0, "times are not exponential").after(100)
+            'Lower bound: no logarithmic lower bound is known here: times are not exponential.'
+        """
+        if self.reason:
+            return f"Lower bound: {self.statement}."
+        return (
+            f"Lower bound: {self.statement}; c ln K is {float(self.regret(rounds)):.3g} after the"
+            " last round. It bounds the limit, not the regret after so many rounds, nor runtime or"
+            " cost, nor policies that know the means."
+        )
+
     def regret(self, rounds: ArrayLike) -> Floats:
         """Return c ln K, in the shape of ``rounds``.
 

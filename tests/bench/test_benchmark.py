@@ -15,6 +15,7 @@ from ata_gym.bench import PolicyFailedWarning
 from ata_gym.bench.report.report import LeftFiles
 from ata_gym.bench.report.statistics import performance_profile
 from ata_gym.bench.runner import progress, study
+from ata_gym.changes import Walk
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
 from ata_policies import AllocationPolicy, Setting, registry
@@ -327,3 +328,17 @@ def test_the_progress_in_a_notebook_is_gone_at_the_end(monkeypatch):
         update("<b>", 4)
     assert "&lt;b&gt;: 4 of 10" in shown[0]
     assert shown[-1] == ""
+
+
+def test_results_have_the_lower_bound_of_the_regret_where_one_is_known():
+    def findings(scenario):
+        return bench.run(["uta"], scenario, rounds=20, seeds=2, jobs=1)._repr_html_()
+
+    known = findings("icml2025-regret")
+    assert "<br>Lower bound: R_K &gt;= 50.82 ln K" in known
+    assert f"c ln K is {50.82 * np.log(20):.3g} after the last round" in known
+    # gamma times, and exponential ones of workers that change
+    assert "Lower bound" not in findings("five-workers")
+    assert "Lower bound" not in findings(
+        Scenario(exponential([1.0, 2.0]), 3, changes=(Walk(0.1, 1.0),))
+    )

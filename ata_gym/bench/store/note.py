@@ -15,6 +15,7 @@ from ata_gym.bench.store.claim import is_ours, refuse_links_out
 from ata_gym.bench.store.folder import Folder, read_json, write_json
 from ata_gym.scenarios import SPLITS
 from ata_gym.scenarios.card import CARD, scenario_card
+from ata_gym.theory.lower_bound import regret_lower_bound
 from ata_gym.utils.files.atomic import check_name
 from ata_gym.utils.files.json_files import Rule, fields, items, nullable, text
 from ata_gym.utils.files.sealed import DamagedError
@@ -54,6 +55,7 @@ EXPERIMENT: Mapping[str, Rule] = {
     "scenario": CARD,
     "policies": POLICIES,
     "remarks": items(text),
+    "lower_bound": text,
 }
 """The rules of what ``about_experiment`` gives, by field."""
 
@@ -203,7 +205,26 @@ def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
         "scenario": scenario_card(experiment.scenario).to_data(),
         "policies": [about_policy(policy) for policy in names],
         "remarks": training_remarks(experiment, names),
+        "lower_bound": lower_bound(experiment),
     }
+
+
+def lower_bound(experiment: Experiment) -> str:
+    """Return a sentence on the least proxy regret that a policy can have; empty if none is known.
+
+    Example:
+        >>> lower_bound(Experiment.on_scenario("icml2025-regret", seeds=1))[:32]
+        'Lower bound: R_K >= 50.82 ln K a'
+        >>> lower_bound(Experiment.on_scenario("five-workers", seeds=1))
+        ''
+    """
+    scenario = experiment.scenario
+    if not scenario.stationary:
+        return ""
+    bound = regret_lower_bound(scenario.pool, scenario.budget)
+    if bound.reason:
+        return ""
+    return bound.after(experiment.rounds)
 
 
 def training_remarks(experiment: Experiment, policies: Iterable[str]) -> list[str]:

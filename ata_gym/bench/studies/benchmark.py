@@ -325,7 +325,7 @@ def report_on(
     tables = summary_tables(summary, size)
     findings = headline(samples, roles(note))
     if is_known(records, "cost_regret"):
-        findings += f"\n{REGRETS}"
+        findings += f"\n{REGRETS}\n{note['lower_bound']}".rstrip()
     if note["loss_curve"] is not None:
         findings += f"\n{losses.SAME}"
     content = _BenchmarkContent(note, summary, records, tasks, origins)

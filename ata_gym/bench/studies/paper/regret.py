@@ -205,19 +205,8 @@ class _RegretContent:
                 f" {limit / measured:,.0f} times the measured {measured:.3g}; the worst"
                 f" allocation in every round has {bound.largest_regret * rounds:.3g}.",
             )
-        sentences.append(self._lower_bound_sentence())
+        sentences.append(self.lower_bound.after(self.experiment.rounds))
         return sentences
-
-    def _lower_bound_sentence(self) -> str:
-        """What the lower bound says of the policies, and what it does not."""
-        statement = f"Lower bound: {self.lower_bound.statement}"
-        if self.lower_bound.reason:
-            return f"{statement}."
-        least = float(self.lower_bound.regret(self.experiment.rounds))
-        return (
-            f"{statement}; c ln K is {least:.3g} after the last round. It bounds the limit, not the"
-            " regret after so many rounds, nor runtime or cost, nor policies that know the means."
-        )
 
 
 def regret_bounds(experiment: Experiment, policies: Sequence[str]) -> dict[str, Guarantee]:
