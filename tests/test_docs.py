@@ -184,8 +184,8 @@ def test_notebooks_have_their_output_formulas_need_no_network_and_the_search_kno
         ("What is a round?", "the round is over when the last result is in"),
         ("Which policy should I use?", "must know beforehand"),
         ("How do I describe my own workers?", "in place of a scenario, the workers"),
-        ("How does my RL library use it?", "with_sb3.py"),
-        ("What does it do on my cluster?", "torchrun"),
+        ("How does my RL library use an env?", "with_sb3.py"),
+        ("What would a policy save on my cluster?", "torchrun"),
     ],
 )
 def test_a_strangers_question_leads_from_the_first_page_to_its_answer(site, question, answer):
