@@ -181,7 +181,8 @@ def with_latency_spread(observation: Observation) -> Observation:
     """Return an observation whose times hold the latencies, as if whole shares were timed.
 
     A worker's latency is spread evenly over its results of the round. A worker without a result has
-    it in its elapsed time. Without latencies the observation is returned as it is.
+    it in its elapsed time. Nothing is left to be added: the result has no latency apart. Without
+    latencies the observation is returned as it is.
 
     Args:
         observation: A checked observation, with a row axis.
@@ -192,6 +193,8 @@ def with_latency_spread(observation: Observation) -> Observation:
         >>> whole = with_latency_spread(round)
         >>> whole["duration"], whole["elapsed"]
         (array([[3., 4., 6.]]), array([[0., 0., 3.]]))
+        >>> "latency" in whole
+        False
     """
     if "latency" not in observation:
         return observation
@@ -202,10 +205,12 @@ def with_latency_spread(observation: Observation) -> Observation:
     counts = results_of(worker, latency.shape[1])
     per_result = latency / np.maximum(counts, 1)
     added = np.take_along_axis(per_result, np.maximum(worker, 0), axis=1)
-    return observation | {
+    whole = observation | {
         "duration": np.where(worker >= 0, duration + added, duration),
         "elapsed": np.where(counts > 0, elapsed, elapsed + latency),
     }
+    del whole["latency"]
+    return whole
 
 
 def paid_in_full(worker: Ints, elapsed: Floats) -> Mask:

@@ -16,7 +16,7 @@ from ata_policies.allocation.estimates.mots import Mots
 from ata_policies.allocation.estimates.robust import Catoni, MedianOfMeans, TruncatedMean
 from ata_policies.allocation.estimates.thompson import Thompson, ThompsonGamma
 from ata_policies.allocation.rules import Beta, EpsilonUniform, Proxy, RoundContext, Rule
-from ata_policies.beliefs.availability import Availability, busy_times, results_of
+from ata_policies.beliefs.availability import Availability
 from ata_policies.beliefs.belief import CountedBelief
 from ata_policies.beliefs.memory import Discount, Everything, Memory, Restarts, Window
 from ata_policies.beliefs.moments import LatencyBelief, Moments, learn_shapes
@@ -204,11 +204,8 @@ class ComposedPolicy(Policy[CountedBelief, ComposedPlan]):
         available = None
         availability = state.plan.availability
         if isinstance(availability, Availability):
-            availability = availability.updated(
-                results_of(observation["worker"], self.setting.n),
-                busy_times(observation).max(axis=1),
-                self.setting.deadline,
-                self.setting.delay,
+            availability = availability.observed(
+                observation, self.setting.deadline, self.setting.delay
             )
             available = availability.available()
         new_belief = self.estimate.updated(state.belief)

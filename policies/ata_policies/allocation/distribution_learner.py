@@ -11,7 +11,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Allocations, Counts, Tasks, Wholes
 from ata_gym.utils.validation import real
 from ata_policies.allocation.experts import Experts
-from ata_policies.beliefs.availability import Availability, busy_times, results_of
+from ata_policies.beliefs.availability import Availability
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.explanation import listed
@@ -155,12 +155,8 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         probes = state.belief.probes()
         moves = state.belief.moves()
         available_before = plan.availability.available()
-        availability = plan.availability
-        availability = availability.updated(
-            results_of(observation["worker"], self.setting.n),
-            busy_times(observation).max(axis=1),
-            self.setting.deadline,
-            self.setting.delay,
+        availability = plan.availability.observed(
+            observation, self.setting.deadline, self.setting.delay
         )
         available = availability.available()
         # neither number falls unless the belief began anew or forgot

@@ -180,6 +180,19 @@ class Availability(NamedTuple):
         none_real = np.zeros(rows)
         return cls(zeros, zeros > 0, zeros, zeros, zeros, zeros, none, none_real, none, none_real)
 
+    def observed(
+        self, observation: Mapping[str, NDArray[Any]], deadline: float | None, delay: int
+    ) -> "Availability":
+        """Return the availability after a round, by its feedback.
+
+        Args:
+            observation: A checked observation, with a row axis.
+            deadline: As for ``updated``.
+            delay: As for ``updated``.
+        """
+        results = results_of(observation["worker"], self.allocation.shape[1])
+        return self.updated(results, busy_times(observation).max(axis=1), deadline, delay)
+
     def updated(
         self,
         results: Floats | Mask,

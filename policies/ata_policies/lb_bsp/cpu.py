@@ -16,7 +16,7 @@ from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.compiled import kernel
 from ata_gym.utils.validation import flag, unknown, whole_number
-from ata_policies.beliefs.availability import Availability, busy_times, results_of
+from ata_policies.beliefs.availability import Availability
 from ata_policies.facts import Described
 from ata_policies.lb_bsp.narx import Narx
 from ata_policies.lb_bsp.predictors import (
@@ -164,11 +164,8 @@ class LbBsp(AllocationPolicy[LastRound, LoadPlan]):
             signal = np.zeros(shape)
         prediction = self.predictor.advance(prediction, sample, signal)
         if isinstance(availability, Availability):
-            availability = availability.updated(
-                results_of(observation["worker"], self.setting.n),
-                busy_times(observation).max(axis=1),
-                self.setting.deadline,
-                self.setting.delay,
+            availability = availability.observed(
+                observation, self.setting.deadline, self.setting.delay
             )
         allocation = self.allocate(state._replace(plan=LoadPlan(prediction, availability)))
         if isinstance(availability, Availability):

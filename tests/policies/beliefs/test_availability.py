@@ -1,10 +1,16 @@
 """Workers that owe results are probed when it pays."""
 
+import itertools
+
+import gymnasium as gym
 import numpy as np
 import pytest
 
+import ata_policies
+from ata_gym.pools import exponential
 from ata_policies import Allocator
 from ata_policies.beliefs.availability import Availability
+from tests.envs.playing import ALLOCATION
 
 
 @pytest.mark.parametrize("name", ["default", "restarting-beta", "lb-bsp-ema:availability=True"])
@@ -50,3 +56,15 @@ def test_a_spell_that_ends_by_an_earlier_task_lasts_for_some_rounds() -> None:
         availability = availability.updated(np.array([results]), np.ones(1), 1e6, delay=2)
     assert availability.spells[0] == 1
     assert 0.0 < availability.spell_rounds[0] <= 1.0
+
+
+@pytest.mark.parametrize("name", ["default", "restarting-beta", "lb-bsp-federated"])
+def test_the_time_of_rounds_has_each_latency_once(name: str) -> None:
+    """Whether a policy learns latencies apart, or sees the times of whole shares."""
+    late = exponential([1.0, 2.0, 4.0]).with_latency(np.array([3.0, 1.0, 2.0]))
+    env = gym.make(ALLOCATION, pool=late, budget=6)
+    policy = ata_policies.make(name, env)
+    runtime = 0.0
+    for step in itertools.islice(ata_policies.play(policy, env, 0), 20):
+        np.testing.assert_allclose(step.state.plan.availability.time, [runtime], rtol=1e-12)
+        runtime = step.info["runtime"]

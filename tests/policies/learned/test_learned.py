@@ -236,7 +236,6 @@ def test_an_agent_that_was_trained_without_latencies_sees_times_of_whole_shares(
     state = spread_state = None
     for _ in range(12):
         whole = with_latency_spread({name: part[None] for name, part in observation.items()})
-        whole.pop("latency", None)
         action, state = policy.predict(observation, state)
         of_shares, spread_state = policy.predict(whole, spread_state)
         assert np.array_equal(action, of_shares[0])
