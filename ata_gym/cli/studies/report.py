@@ -83,12 +83,9 @@ def report(
 
 def _write(folder: Path, out: Path | None, figures: bool, tables: bool) -> None:
     """Write the page of one folder, and what a paper can use."""
-    page = write_page(folder, out)
+    page, results = write_page(folder, out)
     _say_written(page)
-    if figures or tables:
-        from ata_gym.bench.studies.reading import read
-
-        _leave_for_paper(read(folder), page.parent, figures, tables)
+    _leave_for_paper(results, page.parent, figures, tables)
 
 
 def _compare(first: Path, second: Path, out: Path | None, figures: bool, tables: bool) -> None:
@@ -121,8 +118,8 @@ def _say_written(page: Path) -> None:
     say(f"{page} ({page.stat().st_size / 1e6:.1f} MB): open {page.resolve().as_uri()}")
 
 
-def write_page(folder: Path, out: Path | None = None) -> Path:
-    """Write the page of a results folder, by default into it.
+def write_page(folder: Path, out: Path | None = None) -> tuple[Path, Results]:
+    """Write the page of a results folder, by default into it; return it and the results.
 
     Raises:
         FileNotFoundError: If there are no results.
@@ -141,4 +138,5 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
     else:
         target = out
     check_place(target)
-    return read(folder).report(target)
+    results = read(folder)
+    return results.report(target), results
