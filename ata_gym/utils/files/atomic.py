@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -140,16 +141,29 @@ def check_source(path: Path) -> None:
     check_name(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
-    if not path.is_file():
+    if is_other_than_file(path):
         raise ValueError(f"{path} is {kind_of(path)}: name a file")
 
 
 def _refuse_other_than_file(path: Path) -> None:
     """Raise OSError where anything else than a file has the path."""
-    if path.exists() and not path.is_file():
+    if is_other_than_file(path):
         raise OSError(f"{path} cannot be written: it is {kind_of(path)}; name a file")
     if Path(os.path.realpath(path)).parent == Path("/dev"):
         raise OSError(f"{path} cannot be written: /dev is for devices; name a file elsewhere")
+
+
+def is_other_than_file(path: Path) -> bool:
+    """Whether a folder, a pipe, a socket or a device has the path.
+
+    It is one look: between two, another process may put a file in the place of the one before.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        # nothing is there, or what opens it says why it cannot be reached
+        return False
+    return not stat.S_ISREG(mode)
 
 
 def kind_of(path: Path) -> str:

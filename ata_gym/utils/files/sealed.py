@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ata_gym.utils.files.atomic import kind_of, write_whole
+from ata_gym.utils.files.atomic import is_other_than_file, kind_of, write_whole
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ def read_sealed(path: Path) -> bytes:
 
 def read_file(path: Path) -> bytes:
     """Return the content of a file, with DamagedError if a folder, for example, has its place."""
-    if path.exists() and not path.is_file():
+    if is_other_than_file(path):
         raise DamagedError(
             f"{path} is {kind_of(path)} in the place of a file: remove it, and run the command"
             " again",

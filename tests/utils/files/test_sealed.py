@@ -1,4 +1,5 @@
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -46,3 +47,22 @@ def test_a_checkpoint_that_is_damaged_or_half_saved_gives_way_to_the_one_before(
     with pytest.raises(SystemExit):
         save_checkpoint(path, b"sixth")
     assert load_checkpoint(path, bytes) == b"fifth"
+
+
+def test_a_file_that_goes_while_it_is_looked_at_is_not_there_and_no_device(tmp_path, monkeypatch):
+    """As where another process puts a checkpoint in the place of the one before."""
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"content")
+    look = Path.stat
+
+    def look_once(self, **options):
+        found = look(self, **options)
+        # of this file alone: others are looked at in the same process
+        if self == path:
+            path.unlink()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", look_once)
+        with pytest.raises(FileNotFoundError):
+            read_sealed(path)

@@ -167,13 +167,16 @@ def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(clu
             folder,
             effort=Effort(save_every=0.0, runner=play_on_ray),
         )
-        while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
-            time.sleep(0.01)
-            reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
-        for node in list(cluster.worker_nodes):
-            cluster.remove_node(node, allow_graceful=False)
-        for gate in gates:
-            gate.mkdir()
+        try:
+            while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
+                time.sleep(0.01)
+                reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
+            for node in list(cluster.worker_nodes):
+                cluster.remove_node(node, allow_graceful=False)
+        finally:
+            # behind closed gates the policies would wait for ever, and an error be said by nobody
+            for gate in gates:
+                gate.mkdir()
         assert playing.result() == {}
     begun = [[int(line) for line in gate.with_suffix(".txt").read_text().split()] for gate in gates]
     assert sorted(map(len, begun)) == [1, 2]
