@@ -26,16 +26,16 @@ FORM = {
 ID = "ata_gym/TaskAllocation-v0"
 
 
-def bridged() -> Any:
+def bridged(rows: int = ROWS) -> Any:
     from ata_gym.rl.sb3.vec_env import make_vec_env
 
-    return make_vec_env(ID, ROWS, seed=0, **FORM)
+    return make_vec_env(ID, rows, seed=0, **FORM)
 
 
-def apart() -> Any:
+def apart(rows: int = ROWS) -> Any:
     from stable_baselines3.common.env_util import make_vec_env
 
-    return make_vec_env(lambda: gym.make(ID, **FORM), n_envs=ROWS, seed=0)
+    return make_vec_env(lambda: gym.make(ID, **FORM), n_envs=rows, seed=0)
 
 
 def test_the_bridge_steps_faster_than_single_envs() -> None:
@@ -80,3 +80,26 @@ def test_an_iteration_of_ppo_is_faster_with_the_bridge() -> None:
         " DummyVecEnv",
     )
     assert theirs > 3 * ours
+
+
+def test_an_iteration_of_the_agent_of_the_readme() -> None:
+    """In processor time, with the updates alone: those are the library's, whatever the env is."""
+    import torch
+
+    from ata_gym.rl.sb3.policy import PPO_SETTINGS, WorkersPolicy
+
+    torch.set_num_threads(1)
+    rows = 64
+    agents = [
+        sb3.PPO(WorkersPolicy, envs, **PPO_SETTINGS, seed=0, device="cpu")
+        for envs in (bridged(rows), apart(rows))
+    ]
+    steps = PPO_SETTINGS["n_steps"] * rows
+    learn = [lambda agent=agent: agent.learn(steps, reset_num_timesteps=False) for agent in agents]
+    ours, theirs, updates = best(*learn, agents[0].train, repeats=10)
+    print(
+        f"PPO, WorkersPolicy, {rows} rows: {theirs / ours:.1f} times as fast as with DummyVecEnv;"
+        f" the updates alone are {updates / ours:.2f} of it, so that with an env that costs"
+        f" nothing it would be below {theirs / updates:.1f} times",
+    )
+    assert theirs > ours
