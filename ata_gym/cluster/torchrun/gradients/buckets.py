@@ -85,7 +85,7 @@ class Buckets:
     ) -> None:
         self.parameters = list(parameters)
         self.extras = list(extras)
-        self.sparse = list(sparse)
+        self.sparse = tuple(sparse)
         self._ranks = ranks
         forms = gradient_forms(parameters)
         self.forms = [*forms, *extras]
