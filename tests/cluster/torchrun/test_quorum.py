@@ -164,6 +164,8 @@ def what_is_refused(name, address):
         text_of(step_as_advised, use_async_quorum=False, world_size_mode=WorldSizeMode.DYNAMIC),
         text_of(begin_named, replica_id=None),
         text_of(begin_registered, state_dict=None, load_state_dict=None),
+        # In one process, a new Manager, and no group.
+        text_of(begin, world_size=1),
     ]
 
 
@@ -182,6 +184,7 @@ def test_what_a_round_cannot_respect_is_refused_by_name(address):
             "give Manager(load_state_dict=..., state_dict=...) of the model and the optimizer",
             "so give the plain optimizer, and step if share.committed",
             "step after the block of the round, if share.committed",
+            "",
             "",
             "",
             "",
