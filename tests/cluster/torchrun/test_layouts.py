@@ -19,6 +19,7 @@ from tests.cluster.torchrun import replicas  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.replicas import together  # noqa: E402
 from tests.cluster.torchrun.training import fixed_shares, refused  # noqa: E402
+from tests.waiting import until  # noqa: E402
 
 SHARES = (2, 1, 3)
 BUDGET = sum(SHARES)
@@ -224,3 +225,53 @@ def test_a_rank_of_a_replica_that_changes_alone_is_named_by_all():
 def test_a_replica_of_a_quorum_that_changes_alone_is_named_by_all(address):
     answers = together(in_a_quorum, address, names=["replica_0", "replica_1"])
     assert_said_by_all(answers, "replica_1", 2)
+
+
+def joins(name, address, folder, loads_all):
+    """The error of a replica, where the second one comes after the first one has frozen a layer."""
+    begun = folder / "begun"
+    made = folder / "made"
+    if name == "replica_1":
+        until(begun.exists, about="the other replica")
+    model = Net()
+
+    def state():
+        trained = [parameter.requires_grad for parameter in model.parameters()]
+        return {"model": model.state_dict(), "trained": trained}
+
+    def load(state):
+        model.load_state_dict(state["model"])
+        if loads_all:
+            for parameter, trained in zip(model.parameters(), state["trained"], strict=True):
+                parameter.requires_grad_(trained)
+
+    manager = replicas.manager_of(
+        address, model, None, name, state_dict=state, load_state_dict=load
+    )
+    loop = Loop(lambda: TorchAllocator(BUDGET, "uta", manager=manager))
+    loop.model = model
+    if name == "replica_0":
+        loop.play()
+        frozen(loop)
+        loop.play()
+        begun.touch()
+        # A Manager that is there and asks for no quorum holds up the others.
+        until(made.exists, about="the replica that comes")
+    made.touch()
+    while loop.allocator.last is None or len(loop.allocator.last.tasks) < 2:
+        error = refused(loop.play)
+        if error:
+            return error
+    return loop.allocator.rounds, list(gradients_of(model))
+
+
+@pytest.mark.parametrize("loads_all", [True, False])
+def test_a_replica_that_comes_later_trains_what_the_others_do_or_is_named(
+    address, tmp_path, loads_all
+):
+    first, second = together(joins, address, tmp_path, loads_all, names=["replica_0", "replica_1"])
+    assert first == second
+    if loads_all:
+        assert first[1] == ["rows.weight"]
+    else:
+        assert "memory formats or dtypes; replica_1 differs from replica_0" in first
