@@ -53,8 +53,7 @@ class TorchAllocator:
     has computed them. During a round each rank has the buffers that its own tasks leave, and after
     it all ranks have the same, as ``round`` says. The next round is planned during the step.
 
-    The example has a process group of one rank, which computes all tasks itself; under torchrun
-    nothing else is different.
+    The example has a process group of one rank, which computes all tasks itself.
 
     Args:
         budget: The number B of tasks of a round: gradients that a step needs. A task is one batch
@@ -469,6 +468,7 @@ class TorchAllocator:
                 part,
                 has_loss=share.has_loss,
                 same_losses=not gradients.shards_in_replica,
+                change=gradients.change(),
             )
             packed = self._ranks.packed(replica_seconds, part, shares)
             summed = gradients.sum(packed, share.tasks, share.first, settle=not part.fault)

@@ -18,6 +18,7 @@ from ata_gym.cluster.torchrun.gradients import buckets  # noqa: E402
 from tests.cluster.torchrun import replicas  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
 from tests.cluster.torchrun.replicas import together  # noqa: E402
+from tests.cluster.torchrun.test_replicas import build, named_shares, net  # noqa: E402
 from tests.cluster.torchrun.training import fixed_shares, refused  # noqa: E402
 from tests.waiting import until  # noqa: E402
 
@@ -220,6 +221,40 @@ def test_a_rank_that_changes_alone_is_named_by_all_and_all_go_on_once_they_are_a
 
 def test_a_rank_of_a_replica_that_changes_alone_is_named_by_all():
     assert_said_by_all(on_ranks(4, on_a_mesh), "w1", 3)
+
+
+def in_a_parallel_sequence():
+    """What this rank says when one rank of a replica changes alone, and sums parts with another."""
+    mesh, model, forward = build("sequence")
+    allocator = named_shares((2, 1), dist.get_rank() // 2, mesh=mesh)
+    x = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def play():
+        with allocator.round(model) as share:
+            for number in range(share.first, share.first + share.tasks):
+                with share.timed():
+                    share.backward(forward(x[number : number + 1]).full_tensor().square().mean())
+            share.reduce()
+
+    play()
+    model[0].weight.requires_grad_(dist.get_rank() != 3)
+    text = refused(play)
+    for trained in (False, True):
+        model.zero_grad()
+        model[0].weight.requires_grad_(trained)
+        play()
+    gradient = model[0].weight.grad.full_tensor()
+    return text, allocator.rounds, gradient.tolist()
+
+
+def test_a_rank_that_sums_parts_with_others_of_its_replica_waits_for_none_when_it_changes_alone():
+    expected = net()
+    x = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected(x).square().mean().backward()
+    for text, rounds, gradient in on_ranks(4, in_a_parallel_sequence):
+        assert "memory formats or dtypes; those of the replica w1 differ. The step" in text
+        assert rounds == 3
+        torch.testing.assert_close(torch.tensor(gradient).double(), expected[0].weight.grad)
 
 
 def test_a_replica_of_a_quorum_that_changes_alone_is_named_by_all(address):

@@ -32,7 +32,7 @@ from ata_gym.cluster.torchrun.gradients.unsupported import (
     parameter_groups,
     unsupported_parts,
 )
-from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
+from ata_gym.cluster.torchrun.ranks.parts import Fault, LayoutChange, RankPart
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.typing import Floats
@@ -392,6 +392,11 @@ class TaskGradients:
             message, tasks, first = self._held_back
             self._held_back = None
             self.sum(message, tasks, first)
+
+    def change(self) -> LayoutChange:
+        """Whether this rank's layout has changed, once its tasks are computed."""
+        has_changed = self._layouts.has_changed(self.layout)
+        return LayoutChange(has_changed, frozenset(self._buckets.partners()))
 
     def settle_buffers(self, tasks: int, *, others_changed: bool) -> None:
         """Give all ranks the same buffers.
