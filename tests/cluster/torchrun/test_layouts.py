@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 from ata_gym.cluster import TorchAllocator  # noqa: E402
+from ata_gym.cluster.torchrun.forms import Form, GradientLayout  # noqa: E402
 from ata_gym.cluster.torchrun.gradients import buckets  # noqa: E402
 from tests.cluster.torchrun import replicas  # noqa: E402
 from tests.cluster.torchrun.processes import on_ranks  # noqa: E402
@@ -260,6 +261,15 @@ def test_a_rank_that_sums_parts_with_others_of_its_replica_waits_for_none_when_i
 def test_a_replica_of_a_quorum_that_changes_alone_is_named_by_all(address):
     answers = together(in_a_quorum, address, names=["replica_0", "replica_1"])
     assert_said_by_all(answers, "replica_1", 2)
+
+
+def test_devices_count_as_far_as_tensors_are_together_on_one():
+    def layout(*devices):
+        forms = [Form((2,), (1,), torch.float32, torch.device(device)) for device in devices]
+        return GradientLayout((0, 1), tuple(forms), ()).checksum()
+
+    assert layout("cuda:0", "cuda:0") == layout("cuda:1", "cuda:1") == layout("cpu", "cpu")
+    assert layout("cuda:0", "cuda:1") == layout("cuda:2", "cuda:0") != layout("cpu", "cpu")
 
 
 def joins(name, address, folder, loads_all):
