@@ -277,13 +277,13 @@ class TorchAllocator:
             self._plans.restore()
             return
         self._had_one_pass = share.had_one_pass
-        self._plans.make_next()
-        load_ahead(share.loaders, self._open_loaders, lambda: self._own_tasks(self._plans.shares()))
+        loaders = share.loaders if self._plans.make_next() else []
+        load_ahead(loaders, self._open_loaders, lambda: self._own_tasks(self._plans.shares()))
 
     @contextmanager
     def _opened(self, model: nn.Module) -> Iterator[Share]:
         """Play the round that the ranks have begun, until it is committed, or is not."""
-        shares = self._plans.begin(self.rounds)
+        shares = self._plans.begin(self.rounds, lambda: self._replica.leaves(self._leaves))
         own_tasks, first_task = self._own_tasks(shares)
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:

@@ -145,6 +145,14 @@ class Replica:
             older_rounds=float(parts.older_rounds.max()),
         )
 
+    def leaves(self, leaves: bool) -> bool:
+        """Whether the replica takes no tasks, since one of its ranks does not; all call it."""
+        if self._within is None:
+            return leaves
+        flag = torch.tensor(float(leaves), device=self._device)
+        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self._within)
+        return bool(flag)
+
     @contextmanager
     def same_error(self) -> Iterator[None]:
         """Raise the error of one rank on all ranks, each of which has an error in the block.
