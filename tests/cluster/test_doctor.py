@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+import numba
 import pytest
 
 import ata_gym
@@ -188,8 +189,14 @@ def test_a_trial_that_hangs_is_ended(package):
     assert results == {"math": "", "fault": "it took too long"}
 
 
-def test_two_processes_add_numbers_with_gloo_and_each_gpu_computes_right():
+def test_two_processes_add_numbers_with_gloo_and_each_gpu_computes_right(monkeypatch):
     torch = pytest.importorskip("torch")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere")
+    broken = doctor._backend("gloo", built=True, devices=0)
+    assert broken.state == "broken"
+    assert "set GLOO_SOCKET_IFNAME to a network interface such as lo" in broken.cure
+    # With the cure it works.
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     findings = by_subject(doctor.torch_findings())
     assert findings["backend gloo"] == Finding(
         "backend gloo",
@@ -301,4 +308,9 @@ def test_kernels_say_where_they_are_kept_or_what_to_set(tmp_path, monkeypatch):
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "file"))
     (lost,) = doctor.compiled_kernels()
     assert lost.state == "missing"
-    assert "NUMBA_CACHE_DIR" in lost.cure
+    # The cure.
+    assert lost.cure == "set NUMBA_CACHE_DIR to a folder that can be written"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "folder"))
+    numba.config.reload_config()
+    (kept,) = doctor.compiled_kernels()
+    assert kept.state == "ok"

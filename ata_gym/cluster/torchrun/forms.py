@@ -1,5 +1,6 @@
 """The forms of tensors that are summed over ranks, and copies into and out of them."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple, Self
@@ -27,6 +28,42 @@ class Form(NamedTuple):
         """
         shape = tuple(tensor.shape)
         return cls(shape, _strides(shape, tensor.stride()), dtype or tensor.dtype, tensor.device)
+
+
+class GradientLayout(NamedTuple):
+    """What is summed of the gradients of a model."""
+
+    places: tuple[int, ...]
+    """The places of the parameters that are trained, among all parameters."""
+    forms: tuple[Form, ...]
+    """The forms of their gradients."""
+    sparse: tuple[int, ...]
+    """The places, among those that are trained, whose gradients may be sparse."""
+
+    def checksum(self) -> int:
+        """A checksum, of 24 bits, that is the same where ranks can sum these gradients.
+
+        Their devices may be other ones, as long as as many tensors are together on one.
+
+        Example:
+            >>> form = Form.from_tensor(torch.ones(2, 3))
+            >>> layouts = [GradientLayout((place,), (form,), ()) for place in (0, 0, 1)]
+            >>> first, second, other = [layout.checksum() for layout in layouts]
+            >>> first == second, first == other
+            (True, False)
+        """
+        devices = list(dict.fromkeys(form.device for form in self.forms))
+        forms = [(*form[:2], form.dtype, devices.index(form.device)) for form in self.forms]
+        return zlib.crc32(repr((self.places, forms, self.sparse)).encode()) & 0xFFFFFF
+
+
+class AgreedLayout(NamedTuple):
+    """The layout that all ranks have, with whose gradients the gradients of this one are summed."""
+
+    gradients: GradientLayout
+    """The layout, with the devices of this rank."""
+    checksum: int
+    """Its checksum, which is the same on all of them."""
 
 
 @cache

@@ -63,14 +63,20 @@ class Plans:
     def _memory(self) -> _Memory:
         return _Memory(copy.copy(self.allocator), self._members, self.since_change)
 
-    def begin(self, rounds: int) -> Ints:
+    def begin(self, rounds: int, leaves: Callable[[], bool]) -> Ints:
         """Begin a round, and return the number of tasks of each rank, shape (n,).
 
         Args:
             rounds: The number of rounds that have ended.
+            leaves: Whether the worker of this rank takes no tasks; all ranks call it, or none.
+
+        Raises:
+            ValueError: On every rank, if no worker is there.
         """
         self._before = self._memory()
         self._take_members(rounds)
+        if not self.allocator.workers and not self._ranks.elastic:
+            self._take_back(leaves=leaves())
         shares = self.shares()
         if self._next is not None:
             self.allocator = self._next.allocator
@@ -90,11 +96,14 @@ class Plans:
         self.allocator, self._members, self.since_change = self._before
         self._next = None
 
-    def make_next(self) -> None:
-        """Begin to decide on the next round."""
+    def make_next(self) -> bool:
+        """Begin to decide on the next round, if a worker is there, and return whether one is."""
+        if not self.allocator.workers:
+            return False
         # The state of before can still be saved.
         planner = copy.copy(self.allocator)
         self._next = _Plan(planner, _PLANNER.submit(planner.allocate))
+        return True
 
     def shares(self) -> Ints:
         """The number of tasks of each rank in the next round, shape (n,)."""
@@ -137,6 +146,12 @@ class Plans:
             if name in present and (known is None or known.start != members[name].start):
                 self.allocator.restarted(name)
         self._members = members
+
+    def _take_back(self, *, leaves: bool) -> None:
+        """Where all workers have left, let those be there that have joined since."""
+        texts = self._ranks.exchanged(b"leaves" if leaves else b"joins")
+        named = zip(self._ranks.names, texts, strict=True)
+        self.allocator.keep_only([name for name, text in named if text == b"joins"])
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from the state of an allocator, whose workers have all started again since.

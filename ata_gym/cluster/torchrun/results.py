@@ -1,12 +1,15 @@
 """What all ranks know of a round once it is reduced."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.ranks.parts import RankPart
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.typing import Floats, Ints, Worker
+
+_LEFT_REASON = "it takes no tasks since it called leave()"
+_ABSENT_REASON = "it is not in the quorum"
 
 
 class RoundResult(NamedTuple):
@@ -45,6 +48,17 @@ class RoundResult(NamedTuple):
         """The ranks that take tasks in the next round, too."""
         named = zip(self.names, self.parts.leaves, strict=True)
         return [name for name, leaves in named if not leaves]
+
+    def away(self, present: Collection[Worker], known: Collection[Worker]) -> dict[Worker, str]:
+        """Why workers had no tasks.
+
+        Args:
+            present: The workers that took tasks.
+            known: The workers that may come and go.
+        """
+        left = [name for name in self.names if name not in present]
+        absent = [name for name in known if name not in self.names]
+        return dict.fromkeys(left, _LEFT_REASON) | dict.fromkeys(absent, _ABSENT_REASON)
 
     def record(
         self,

@@ -31,8 +31,6 @@ from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
 _LOG = logging.getLogger("ata_gym.cluster")
-_LEFT_REASON = "it takes no tasks since it called leave()"
-_ABSENT_REASON = "it is not in the quorum"
 
 
 class TorchAllocator:
@@ -48,16 +46,14 @@ class TorchAllocator:
     compared. The user's script starts the process group, under torchrun or otherwise, and makes the
     allocator on every rank.
 
-    A round costs an all-reduce of the gradient, with B + 16 n numbers of 4 bytes more for n ranks;
-    where the gradient is not float32, these travel in a collective of their own. In the first
-    round, and where other parameters are trained than before, ranks first compare the forms of
-    these, in a collective of n numbers. Each 25 MB of gradient are sent when the rank's last
-    backward pass has computed them. During a round each rank has the buffers that its own tasks
-    leave, such as running statistics, and after it all ranks have the same, as ``round`` says. The
-    next round is planned while the optimiser steps.
+    A round costs an all-reduce of the gradient, with B + 16 n numbers of 4 bytes more for n ranks,
+    which travel in a collective of their own where the gradient is not float32. The first round
+    has one of n numbers more, and a round in which other parameters are trained than in the one
+    before a second all-reduce. Each 25 MB of gradient are sent when the rank's last backward pass
+    has computed them. During a round each rank has the buffers that its own tasks leave, and after
+    it all ranks have the same, as ``round`` says. The next round is planned during the step.
 
-    The example has a process group of one rank, which computes all tasks itself; under torchrun
-    nothing else is different.
+    The example has a process group of one rank, which computes all tasks itself.
 
     Args:
         budget: The number B of tasks of a round: gradients that a step needs. A task is one batch
@@ -281,13 +277,13 @@ class TorchAllocator:
             self._plans.restore()
             return
         self._had_one_pass = share.had_one_pass
-        self._plans.make_next()
-        load_ahead(share.loaders, self._open_loaders, lambda: self._own_tasks(self._plans.shares()))
+        loaders = share.loaders if self._plans.make_next() else []
+        load_ahead(loaders, self._open_loaders, lambda: self._own_tasks(self._plans.shares()))
 
     @contextmanager
     def _opened(self, model: nn.Module) -> Iterator[Share]:
         """Play the round that the ranks have begun, until it is committed, or is not."""
-        shares = self._plans.begin(self.rounds)
+        shares = self._plans.begin(self.rounds, lambda: self._replica.leaves(self._leaves))
         own_tasks, first_task = self._own_tasks(shares)
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
@@ -300,14 +296,21 @@ class TorchAllocator:
                 self._buffers,
             )
         results: list[RoundResult | None] = []
-        is_first = self._plans.since_change == 0
+        is_first = self._ranks.layout is None
         in_round = self._gradients.in_round(
             self.rounds + 1, is_checked=self._plans.checked(self.rounds), is_first=is_first
         )
         with ExitStack() as stack:
-            # All ranks begin the first round, or none does.
-            with self._replica.any_error() if is_first else nullcontext():
-                gradients = stack.enter_context(in_round)
+            try:
+                # All ranks begin the first round, or none does.
+                with self._replica.any_error() if is_first else nullcontext():
+                    gradients = stack.enter_context(in_round)
+            except Exception as error:
+                if not is_first:
+                    self._tell(error, shares, in_round)
+                raise
+            if is_first and not self._ranks.failed:
+                gradients.agree()
 
             def reduce() -> None:
                 results.append(self._reduce(share, shares, gradients))
@@ -373,10 +376,9 @@ class TorchAllocator:
             error,
         )
         part = RankPart(*[0.0] * len(RankPart._fields))._replace(fault=Fault.FAILED)
-        no_seconds = [0.0] * int(shares[self._ranks.rank])
         # Where the group is broken, too, the first error says more.
         with suppress(RuntimeError), self._waiting.in_round(number):
-            seconds, part = self._replica.combined(number, no_seconds, part)
+            seconds, part = self._replica.combined(number, [], part)
             gradients.sum(self._ranks.packed(seconds, part, shares), 0, 0, settle=False)
             self._replica.tell(None)
 
@@ -466,6 +468,7 @@ class TorchAllocator:
                 part,
                 has_loss=share.has_loss,
                 same_losses=not gradients.shards_in_replica,
+                change=gradients.change(),
             )
             packed = self._ranks.packed(replica_seconds, part, shares)
             summed = gradients.sum(packed, share.tasks, share.first, settle=not part.fault)
@@ -475,6 +478,7 @@ class TorchAllocator:
                 self._ranks.check(number, parts, gradients.model)
                 self._open_loaders.compare(number, self._ranks.names, parts, share.loaders)
         if not self._ranks.failed:
+            gradients.agree()
             others_changed = bool(parts.changed_buffers.any())
             # Otherwise nothing is compared, and no rank has an error.
             compares = complete or others_changed
@@ -492,9 +496,5 @@ class TorchAllocator:
         self._allocator.keep_only(result.staying())
         self.rounds += 1
         self._plans.since_change += 1
-        names = result.names
-        away: dict[Worker, str] = {name: _LEFT_REASON for name in names if name not in present}
-        if self._ranks.elastic:
-            others = [name for name in self._allocator.places if name not in names]
-            away |= dict.fromkeys(others, _ABSENT_REASON)
-        self.last = result.record(self.rounds, share, expected, away)
+        known = self._allocator.places if self._ranks.elastic else ()
+        self.last = result.record(self.rounds, share, expected, result.away(present, known))

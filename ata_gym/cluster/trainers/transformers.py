@@ -18,6 +18,7 @@ from ata_gym.utils.files.atomic import write_whole
 from ata_gym.utils.files.json_files import read_object
 
 require("transformers", extra="integrations", purpose="TaskTrainer")
+require("accelerate", extra="integrations", purpose="TaskTrainer")
 
 # These come after the error that names the extra.
 from accelerate.data_loader import SeedableRandomSampler  # noqa: E402

@@ -417,6 +417,11 @@ def test_a_recorder_refuses_them_too_and_writes_nothing(tmp_path, propensities, 
         with pytest.raises(ValueError, match=sentence):
             recorder.add(replace(record, propensities=propensities))
         assert path.read_bytes() == header
+        # The cures: one of each worker, or none.
+        recorder.add(replace(record, propensities=Propensities({"a": 0.5, "b": 0.5}, 0.25)))
+        assert path.read_bytes() > header
+    with TraceRecorder(tmp_path / "plain.csv") as recorder:
+        recorder.add(replace(record, propensities=None))
     with pytest.raises(ValueError, match="holds something else"):
         TraceRecorder(path)
 

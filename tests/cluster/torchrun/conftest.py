@@ -14,3 +14,16 @@ def alone(tmp_path):
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def address():
+    # It is imported in other processes only: its threads and warnings are not ours.
+    from importlib.util import find_spec
+
+    if find_spec("torchft") is None:
+        pytest.skip('torchft is not installed: pip install "ata-gym[torchft]"')
+    from tests.cluster.torchrun import replicas
+
+    with replicas.lighthouse() as address:
+        yield address

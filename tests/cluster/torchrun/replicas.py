@@ -126,6 +126,39 @@ def lighthouse() -> Iterator[str]:
         process.join()
 
 
+def together(work: Callable[..., Any], *arguments: Any, names: Sequence[str]) -> list[Any]:
+    """What ``work(name, *arguments)`` gives in a process for each name."""
+    running = []
+    for name in names:
+        pipe, other_pipe = CONTEXT.Pipe()
+        process = CONTEXT.Process(
+            target=_send, args=(other_pipe, work, name, *arguments), daemon=True
+        )
+        process.start()
+        other_pipe.close()
+        running.append((process, pipe))
+    try:
+        answers = []
+        for _, pipe in running:
+            assert pipe.poll(PATIENCE)
+            answers.append(pipe.recv())
+        return answers
+    finally:
+        for process, _ in running:
+            process.kill()
+            process.join()
+
+
+def _send(pipe: Any, work: Callable[..., Any], name: str, *arguments: Any) -> None:
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "RUST_LOG": "error"}
+    import torch
+
+    torch.set_num_threads(1)
+    pipe.send(work(name, *arguments))
+    # The threads of torchft would go on.
+    os._exit(0)
+
+
 class _Replicas:
     """Replicas by name, each in a process of its own."""
 

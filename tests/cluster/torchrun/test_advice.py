@@ -287,6 +287,24 @@ def a_loader_with_the_sampler():
     return message
 
 
+def one_that_joins():
+    """All have left, so that no round can tell who joins."""
+    allocator = allocator_of()
+    model = model_of()
+    allocator.leave()
+    play(allocator, model)
+    messages = {refused(lambda: play(allocator, model)) for _ in range(2)}
+    on_b(allocator.join, int)()
+    play(allocator, model)
+    assert allocator.last.tasks == {"a": 0, "b": BUDGET}
+    allocator.join()
+    for _ in range(2):
+        play(allocator, model)
+    assert min(allocator.last.tasks.values()) > 0
+    (message,) = messages
+    return message
+
+
 def without_the_stream():
     allocator = allocator_of()
     loader = loader_of(allocator)
@@ -326,6 +344,7 @@ CASES = [
     ),
     (a_loader_with_the_sampler, "a DataLoader with batch_sampler=TaskSampler(...)"),
     (without_the_stream, "leave TaskStream out"),
+    (one_that_joins, "no worker is there: let one join"),
 ]
 """What ranks do first, and then by the advice; the advice."""
 

@@ -284,6 +284,16 @@ def caches():
             rounds_of(torch.eye(3).to_sparse(), lambda layer, _: layer.kept.mul_(2.0)),
         )
     )
+    # The cures: one shape, a dense tensor, and a change outside the round.
+    for initial in (torch.zeros(9), torch.eye(3)):
+        for _, after, _ in rounds_of(initial, lambda layer, _: layer.kept.add_(1.0)):
+            assert_alike(after)
+    model = nn.Sequential(Keeper(torch.eye(3).to_sparse(), lambda *_: None), nn.Linear(6, 2))
+    allocator = forced()
+    for _ in range(2):
+        play(model, allocator)
+        model[0].kept.mul_(2.0)
+    assert allocator.rounds == 2
     return changed, sparse
 
 

@@ -2,6 +2,8 @@
 the error can begin the round again.
 """
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -21,13 +23,25 @@ BUDGET = sum(SHARES)
 X = torch.linspace(-1.0, 2.0, 3 * BUDGET, dtype=torch.float64).reshape(BUDGET, 3)
 
 
+class Counting(nn.Linear):
+    """A layer with a buffer that each task changes."""
+
+    def __init__(self):
+        super().__init__(3, 1, dtype=torch.float64)
+        self.register_buffer("total", torch.zeros(3, dtype=torch.float64))
+
+    def forward(self, x):
+        self.total += x.detach().sum(0)
+        return super().forward(x)
+
+
 class Loop:
     """A round of a loop, whose parts the cases replace on the second rank."""
 
-    def __init__(self):
-        self.allocator = fixed_shares(SHARES)
+    def __init__(self, allocator=None):
+        self.allocator = allocator or fixed_shares(SHARES)
         torch.manual_seed(0)
-        self.model = nn.Linear(3, 1).double()
+        self.model = Counting()
         sampler = TaskSampler(self.allocator, BUDGET, shuffle=False)
         self.loader = DataLoader(X, batch_sampler=sampler)
 
@@ -203,10 +217,12 @@ def after_the_reduction():
         share.reduce()
 
     before = loop.allocator.state_dict()
+    model = copy.deepcopy(loop.model.state_dict())
     first = refused(lambda: loop.one_round(twice))
     second = refused(lambda: loop.one_round(Loop.play))
     # The advice is to load the same state on every rank.
     loop.allocator.load_state_dict(before)
+    loop.model.load_state_dict(model)
     loop.model.zero_grad()
     loop.one_round(Loop.play)
     gradient = loop.model.weight.grad.tolist()
@@ -218,6 +234,33 @@ def test_a_rank_that_is_a_round_behind_computes_no_samples_twice():
     assert [first[0], second[0], third[0]] == ["", "RuntimeError: a round is reduced once", ""]
     for _, message, rounds, gradient in (first, second, third):
         assert message.startswith(", or for different rounds; b differs from a.")
+        assert rounds == 1
+        np.testing.assert_allclose(gradient, [X.mean(0).tolist()], rtol=1e-12)
+
+
+def loads_alone(on_a_mesh):
+    """The second rank alone loads a state, and then all do."""
+    allocator = None
+    if on_a_mesh:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        name = f"w{mesh.get_coordinate()[0]}"
+        allocator = TorchAllocator(BUDGET, "uta", mesh=mesh["dp"], name=name)
+    loop = Loop(allocator)
+    state = loop.allocator.state_dict()
+    loop.one_round(Loop.play)
+    if dist.get_rank() == 1:
+        loop.allocator.load_state_dict(state)
+    loop.model.zero_grad()
+    text = refused(lambda: loop.one_round(Loop.play))
+    loop.allocator.load_state_dict(state)
+    loop.one_round(Loop.play)
+    return text, loop.allocator.rounds, loop.model.weight.grad.tolist()
+
+
+@pytest.mark.parametrize("on_a_mesh", [False, True])
+def test_a_rank_that_loads_a_state_alone_is_noticed_by_all(on_a_mesh):
+    for text, rounds, gradient in on_ranks(4 if on_a_mesh else 3, loads_alone, on_a_mesh):
+        assert "the ranks decided on different allocations, or for different rounds" in text
         assert rounds == 1
         np.testing.assert_allclose(gradient, [X.mean(0).tolist()], rtol=1e-12)
 
@@ -246,11 +289,42 @@ def test_a_rank_that_refuses_its_model_in_the_first_round_leaves_no_other_waitin
         np.testing.assert_allclose(gradient, [X.mean(0).tolist()], rtol=1e-12)
 
 
+def refuses_a_later_round():
+    """The second rank refuses its model when the others have begun, and then takes the cure."""
+    loop = Loop()
+    loop.one_round(Loop.play)
+    loop.model.zero_grad()
+    linear = loop.model
+    if dist.get_rank() == 1:
+        loop.model = nn.Sequential(linear, nn.SyncBatchNorm(1))
+    texts = [refused(lambda: loop.one_round(Loop.play)) for _ in range(2)]
+    # Where all refuse alike, each says why.
+    for module in [nn.SyncBatchNorm(1), nn.LazyLinear(1)]:
+        loop.model = nn.Sequential(linear, module)
+        texts.append(refused(lambda: loop.one_round(Loop.play)))
+    loop.model = linear
+    loop.one_round(Loop.play)
+    return texts, loop.allocator.rounds, linear.weight.grad.tolist()
+
+
+def test_a_rank_that_refuses_its_model_in_a_later_round_leaves_no_other_waiting():
+    for rank, (texts, rounds, gradient) in enumerate(on_ranks(3, refuses_a_later_round)):
+        start = "RuntimeError: round 2: b failed inside the round; it says why itself"
+        assert all(
+            text.startswith("ValueError: SyncBatchNorm" if rank == 1 else start)
+            for text in texts[:2]
+        )
+        assert texts[2].startswith("ValueError: SyncBatchNorm")
+        assert texts[3].startswith("ValueError: LazyLinear")
+        assert rounds == 2
+        np.testing.assert_allclose(gradient, [X.mean(0).tolist()], rtol=1e-12)
+
+
 def one_rank_of_a_mesh_refuses():
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     allocator = TorchAllocator(4, "uta", mesh=mesh["dp"], name=f"w{mesh.get_coordinate()[0]}")
     torch.manual_seed(0)
-    linear = nn.Linear(3, 1).double()
+    linear = Counting()
     loader = DataLoader(X, batch_sampler=TaskSampler(allocator, BUDGET, shuffle=False))
 
     def play(model):

@@ -30,7 +30,8 @@ def plans_of(name):
 def begin(plans, rounds, there):
     plans._ranks.members = there
     plans._ranks.names = tuple(sorted(there))
-    return dict(zip(plans._ranks.names, plans.begin(rounds).tolist(), strict=True))
+    tasks = plans.begin(rounds, lambda: False).tolist()
+    return dict(zip(plans._ranks.names, tasks, strict=True))
 
 
 def learn(plans, tasks):

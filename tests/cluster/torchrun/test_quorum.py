@@ -18,6 +18,7 @@ from tests.cluster.disturbances import Kind  # noqa: E402
 from tests.cluster.torchrun import replicas  # noqa: E402
 from tests.cluster.torchrun.journal import loss_of, parts_of_training, weights_of  # noqa: E402
 from tests.cluster.torchrun.processes import CONTEXT  # noqa: E402
+from tests.cluster.torchrun.replicas import together  # noqa: E402
 from tests.cluster.torchrun.test_example import run_script  # noqa: E402
 from tests.cluster.torchrun.training import refused  # noqa: E402
 from tests.waiting import PATIENCE, until  # noqa: E402
@@ -29,48 +30,6 @@ def test_without_torchft_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchft", None)
     with pytest.raises(MissingExtraError, match=r'needs torchft: pip install "ata-gym\[torchft\]"'):
         TorchAllocator(4, manager=object(), name="a")
-
-
-@pytest.fixture(scope="module")
-def address():
-    # It is imported in other processes only: its threads and warnings are not ours.
-    from importlib.util import find_spec
-
-    if find_spec("torchft") is None:
-        pytest.skip('torchft is not installed: pip install "ata-gym[torchft]"')
-    with replicas.lighthouse() as address:
-        yield address
-
-
-def together(work, *arguments, names):
-    """What ``work(name, *arguments)`` gives in a process for each name."""
-    running = []
-    for name in names:
-        pipe, other_pipe = CONTEXT.Pipe()
-        process = CONTEXT.Process(
-            target=_send, args=(other_pipe, work, name, *arguments), daemon=True
-        )
-        process.start()
-        other_pipe.close()
-        running.append((process, pipe))
-    try:
-        answers = []
-        for _, pipe in running:
-            assert pipe.poll(PATIENCE)
-            answers.append(pipe.recv())
-        return answers
-    finally:
-        for process, _ in running:
-            process.kill()
-            process.join()
-
-
-def _send(pipe, work, name, *arguments):
-    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "RUST_LOG": "error"}
-    torch.set_num_threads(1)
-    pipe.send(work(name, *arguments))
-    # The threads of torchft would go on.
-    os._exit(0)
 
 
 @pytest.mark.usefixtures("address")
@@ -205,6 +164,8 @@ def what_is_refused(name, address):
         text_of(step_as_advised, use_async_quorum=False, world_size_mode=WorldSizeMode.DYNAMIC),
         text_of(begin_named, replica_id=None),
         text_of(begin_registered, state_dict=None, load_state_dict=None),
+        # In one process, a new Manager, and no group.
+        text_of(begin, world_size=1),
     ]
 
 
@@ -223,6 +184,7 @@ def test_what_a_round_cannot_respect_is_refused_by_name(address):
             "give Manager(load_state_dict=..., state_dict=...) of the model and the optimizer",
             "so give the plain optimizer, and step if share.committed",
             "step after the block of the round, if share.committed",
+            "",
             "",
             "",
             "",

@@ -989,6 +989,12 @@ def as_the_errors_say():
             BUDGET, "uta", group=alone
         ),
         'such as mesh["replicate"]': named_shares((5, 3), index, mesh=unnamed["replicate"]),
+        "make the mesh with init_device_mesh": named_shares(
+            (5, 3), index, mesh=mesh_of("dp", "tp")
+        ),
+        "group and mesh exclude each other: give one of them": TorchAllocator(
+            BUDGET, "uta", group=dist.group.WORLD, name=f"rank {dist.get_rank()}"
+        ),
         "make the mesh of all ranks": named_shares(
             (2, 2, 2, 2), dist.get_rank(), mesh=DeviceMesh("cpu", range(4), mesh_dim_names=("dp",))
         ),

@@ -72,7 +72,6 @@ class BufferSums:
         self._budget = budget
         self._registry = _Registry()
         self._layout = Layout({})
-        self._next_layout = self._layout
         self._snapshot = BufferSnapshot({}, None, ())
         self._current: dict[str, Tensor | None] = {}
         self._changed: set[str] = set()
@@ -96,7 +95,6 @@ class BufferSums:
             self._registry = registries.setdefault(self._ranks.names, _Registry())
         self._is_checked = is_checked
         self._changed = set()
-        self._next_layout = self._layout
         known = dict(self._registry.names)
         self._new = {module: path for module, path in paths.items() if module not in known}
         names = known | {module: self._registry.name(path) for module, path in self._new.items()}
@@ -118,7 +116,6 @@ class BufferSums:
             kept: Whether it counts; otherwise the models get the buffers with which it began.
         """
         if kept:
-            self._layout = self._next_layout
             self._registry.add(self._new)
         else:
             self.restore()
@@ -209,10 +206,7 @@ class BufferSums:
             unpacked = self._layout.unpacked(sums, self._budget)
             values = {name: value for name, value in unpacked.items() if name in changed}
         self._snapshot.write(
-            {
-                name: (value, self._next_layout.values[name].persistent)
-                for name, value in values.items()
-            }
+            {name: (value, self._layout.values[name].persistent) for name, value in values.items()}
         )
 
     def _exchanged(self, number: int, tasks: int) -> dict[str, Tensor]:
@@ -255,5 +249,6 @@ class BufferSums:
                 for name, value in self._layout.values.items()
                 if not any(name in each.entries and each.entries[name].changed for each in tables)
             }
-        self._next_layout = Layout(values)
+        # All ranks come here, also one whose round fails later on.
+        self._layout = Layout(values)
         return layout.unpacked(sums, self._budget)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ata_gym.cluster.torchrun.dtensors import alike, is_dtensor, local_part
+from ata_gym.cluster.torchrun.dtensors import alike, is_dtensor, local_part, ranks_of
 from ata_gym.cluster.torchrun.forms import Form, copy_all
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.cluster.torchrun.weights import GradientHook
@@ -85,7 +85,7 @@ class Buckets:
     ) -> None:
         self.parameters = list(parameters)
         self.extras = list(extras)
-        self.sparse = list(sparse)
+        self.sparse = tuple(sparse)
         self._ranks = ranks
         forms = gradient_forms(parameters)
         self.forms = [*forms, *extras]
@@ -182,6 +182,11 @@ class Buckets:
             self._fill(bucket)
             self._measure(bucket)
         return [bucket.norm for bucket in self.buckets if bucket.norm is not None]
+
+    def partners(self) -> set[int]:
+        """The ranks with which this one takes sums over a mesh, once the buckets are filled."""
+        partial = [place for bucket in self.buckets for place in bucket.partial]
+        return {rank for place in partial for rank in ranks_of(self.parameters[place])}
 
     def not_finite(self) -> int | None:
         """The first place whose gradient is not finite on this rank; None if there is none.

@@ -1,7 +1,6 @@
 """The mean gradient of a round's tasks: a sum over the ranks of their parts."""
 
 import operator
-import zlib
 from collections.abc import Collection
 from contextlib import ExitStack
 from math import isfinite
@@ -19,13 +18,10 @@ from ata_gym.cluster.torchrun.dtensors import (
     ranks_of,
     sharded_as,
 )
-from ata_gym.cluster.torchrun.forms import Form
+from ata_gym.cluster.torchrun.forms import GradientLayout
 from ata_gym.cluster.torchrun.gradients.accumulation import GradientRounds, OlderRounds, told
-from ata_gym.cluster.torchrun.gradients.buckets import (
-    Buckets,
-    gradient_dtype,
-    gradient_forms,
-)
+from ata_gym.cluster.torchrun.gradients.buckets import Buckets, gradient_dtype
+from ata_gym.cluster.torchrun.gradients.layouts import Layouts, layout_of
 from ata_gym.cluster.torchrun.gradients.other_models import (
     other_models_are_checked,
     without_communication,
@@ -36,7 +32,7 @@ from ata_gym.cluster.torchrun.gradients.unsupported import (
     parameter_groups,
     unsupported_parts,
 )
-from ata_gym.cluster.torchrun.ranks.parts import Fault, RankPart
+from ata_gym.cluster.torchrun.ranks.parts import Fault, LayoutChange, RankPart
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.cluster.torchrun.weights import ParameterSnapshot
 from ata_gym.typing import Floats
@@ -80,12 +76,19 @@ class TaskGradients:
         self._replica_ranks = frozenset(replica_ranks)
         self._ranks = ranks
         self._budget = budget
+        self._layouts = Layouts(ranks, budget, buffers)
         self._gradient_rounds = rounds
         self.buffers = buffers
         """The buffers that the tasks change."""
         self._buckets = Buckets([], [], [], ranks)
         self.layout = 0
-        """A checksum, of 24 bits, of what is summed, on which all ranks must agree."""
+        """A checksum, of 24 bits, of what is summed, on which all ranks must agree.
+
+        It is 0 if the model is refused."""
+        self._layout = GradientLayout((), (), ())
+        self._checksum = 0
+        # What was not sent with the sum, since the other ranks may have the layout of before.
+        self._held_back: tuple[Floats, int, int] | None = None
         self._round = 0
         self._is_checked = True
         self._is_first = True
@@ -112,16 +115,20 @@ class TaskGradients:
         return self
 
     def __enter__(self) -> Self:
+        self.layout = 0
+        self._held_back = None
         try:
             self._enter()
         except ValueError:
-            self._ranks.compare_layouts(self._round, None)
+            if self._is_first:
+                self._ranks.compare_layouts(self._round, None)
             raise
-        try:
-            self._ranks.compare_layouts(self._round, self.layout)
-        except RuntimeError as error:
-            self.__exit__(error)
-            raise
+        if self._is_first:
+            try:
+                self._ranks.compare_layouts(self._round, self.layout)
+            except RuntimeError as error:
+                self.__exit__(error)
+                raise
         return self
 
     def _enter(self) -> None:
@@ -215,39 +222,20 @@ class TaskGradients:
             modules: The modules that are special; others have no sparse gradients.
             trained: The parameters that are trained.
         """
-        forms = gradient_forms(trained)
-        if forms:
-            device = forms[0].device
-        else:
-            device = self._ranks.device
-        if forms and forms[0].dtype == torch.float64:
-            dtype = torch.float64
-        else:
-            dtype = torch.float32
-        sparse_weights = {id(module.weight) for module in modules if has_sparse_gradient(module)}
-        sparse = [
-            place for place, parameter in enumerate(trained) if id(parameter) in sparse_weights
-        ]
-        # The extras are the buffers, the rows of each gradient that may be sparse, and one tensor
-        # with whether each parameter was reached, the flags of the buffers and the message.
-        self._buffer_forms = self.buffers.forms(dtype, device)
-        extras = list(self._buffer_forms)
-        extras += [
-            Form((len(trained[place]) + 1,), (1,), forms[place].dtype, forms[place].device)
-            for place in sparse
-        ]
-        length = len(trained) + self.buffers.number_of_flags + self._ranks.length(self._budget)
-        extras.append(Form((length,), (1,), dtype, device))
+        layout = layout_of(self.parameters, list(filter(has_sparse_gradient, modules)))
+        extras = self._layouts.extras(layout)
+        self._buffer_forms = extras[: -1 - len(layout.sparse)]
         buckets = self._buckets
         if (
-            buckets.forms != [*forms, *extras]
-            or buckets.sparse != sparse
+            layout != self._layout
+            or buckets.extras != extras
             or any(map(operator.is_not, buckets.parameters, trained))
         ):
             buckets.close()
-            self._buckets = Buckets(trained, extras, sparse, self._ranks)
-            layout_text = repr([(*form[:2], form.dtype) for form in forms])
-            self.layout = zlib.crc32(layout_text.encode()) & 0xFFFFFF
+            self._buckets = Buckets(trained, extras, layout.sparse, self._ranks)
+            self._layout = layout
+            self._checksum = layout.checksum()
+        self.layout = self._checksum
         self._buckets.begin()
 
     def __exit__(self, error: object, *_trace: object) -> None:
@@ -285,14 +273,15 @@ class TaskGradients:
     def expect_last(self) -> None:
         """Expect that the next backward pass is the last one of this rank in the round.
 
-        What it completes is sent at once.
+        What it completes is sent at once, unless the other ranks may have another layout.
         """
-        self._buckets.expect_last()
+        if not self._layouts.has_changed(self.layout):
+            self._buckets.expect_last()
 
     @property
     def is_sent(self) -> bool:
-        """Whether the other ranks have this rank's whole gradient."""
-        return self._buckets.sent == len(self._buckets.buckets)
+        """Whether the other ranks have this rank's whole gradient, or all that it sends first."""
+        return self._held_back is not None or self._buckets.sent == len(self._buckets.buckets)
 
     @property
     def partly_sent(self) -> bool:
@@ -356,8 +345,19 @@ class TaskGradients:
         )
 
     @torch.no_grad()
-    def sum(self, message: Floats, tasks: int, first: int, *, settle: bool = True) -> Floats:
+    def sum(
+        self,
+        message: Floats,
+        tasks: int,
+        first: int,
+        *,
+        settle: bool = True,
+    ) -> Floats:
         """Sum the gradient and the buffers over the ranks, with a message of each rank.
+
+        Where this rank's layout has changed, the other ranks may still have that of before. Then
+        it sends zeros in that one; what it has is summed by ``agree``, where all ranks have changed
+        alike.
 
         Args:
             message: Numbers, shape (m,), that are in the same collective if the gradient is
@@ -369,6 +369,9 @@ class TaskGradients:
         Returns:
             The sum of the messages, shape (m,).
         """
+        if self._layouts.has_changed(self.layout):
+            self._held_back = message, tasks, first
+            return self._layouts.sum_zeros(message)
         leads = tasks > 0 and first == 0
         buffers = self.buffers.packed(self._buffer_forms, tasks, leads=leads)
         rows = map(self._rows, self._buckets.sparse)
@@ -381,6 +384,19 @@ class TaskGradients:
         self._counts = flag_sums[: len(self._buckets.parameters)]
         self._buffer_flags = flag_sums[len(self._counts) :]
         return summed[len(flags) :]
+
+    def agree(self) -> None:
+        """Take note that all ranks have one layout, and sum in it what was held back."""
+        self._layouts.agree(self._layout, self.layout)
+        if self._held_back is not None:
+            message, tasks, first = self._held_back
+            self._held_back = None
+            self.sum(message, tasks, first)
+
+    def change(self) -> LayoutChange:
+        """Whether this rank's layout has changed, once its tasks are computed."""
+        has_changed = self._layouts.has_changed(self.layout)
+        return LayoutChange(has_changed, frozenset(self._buckets.partners()))
 
     def settle_buffers(self, tasks: int, *, others_changed: bool) -> None:
         """Give all ranks the same buffers.

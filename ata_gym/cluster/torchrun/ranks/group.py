@@ -6,15 +6,11 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from ata_gym.cluster.torchrun.ranks.ranks import Ranks
 from ata_gym.utils.validation import short
-
-_REFUSED = -1.0
-"""What a rank that refuses its model sends in place of a layout."""
 
 
 def default_name(rank: int) -> str:
@@ -86,8 +82,6 @@ class GroupRanks(Ranks):
         else:
             self._everybody = self.names
             self._place = self.rank
-        # The layout that was found to be that of all ranks.
-        self._layout: int | None = None
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self._store = dist.distributed_c10d.PrefixStore(
             f"ata_gym/waiting/{attempt}",
@@ -97,26 +91,6 @@ class GroupRanks(Ranks):
     def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
         work: dist.Work = dist.all_reduce(tensor, group=self._group, async_op=True)
         return work
-
-    def compare_layouts(self, number: int, layout: int | None) -> None:
-        # Later on the others do not wait here for a rank that refuses its model.
-        if self._layout is not None and layout in (None, self._layout):
-            return
-        layouts = torch.zeros(self.size, dtype=torch.float64, device=self.device)
-        layouts[self.rank] = _REFUSED if layout is None else layout
-        self.all_reduce(layouts).wait()
-        if layout is None:
-            return
-        values = layouts.cpu().numpy()
-        refusing = [self.names[rank] for rank in np.flatnonzero(values == _REFUSED)]
-        if refusing:
-            verb = "refuse" if len(refusing) > 1 else "refuses"
-            raise RuntimeError(
-                f"round {number}: {', '.join(refusing)} {verb} to begin; it says why itself. All"
-                " can begin the round again",
-            )
-        self.check_agreed(number, "layout", values)
-        self._layout = layout
 
     def begin(self, *, leaves: bool) -> None:
         """The ranks are the same in each round."""

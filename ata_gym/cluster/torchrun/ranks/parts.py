@@ -56,6 +56,19 @@ class RankPart(NamedTuple, Generic[Number]):
     It is 0 if the rank's parts of all gradients are 0, so that they do not tell."""
 
 
+class LayoutChange(NamedTuple):
+    """Whether the layout of a rank's gradients is another one than all ranks had last."""
+
+    has_changed: bool
+    partners: frozenset[int]
+    """The ranks of its replica with which it takes sums of parts of a gradient.
+
+    They take them together only if the layouts of all of them have changed, or of none."""
+
+
+NO_CHANGE = LayoutChange(has_changed=False, partners=frozenset())
+
+
 class Passes(IntEnum):
     """The kind of the backward passes of a rank in a round."""
 

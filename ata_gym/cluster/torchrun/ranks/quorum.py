@@ -89,6 +89,7 @@ class QuorumRanks(Ranks):
         }
 
     def _load_of_another(self, state: Mapping[str, Any]) -> None:
+        self._ask_all()
         # A replica that does not fit is refused before the others take it into a round.
         configurations = [state["configuration"], self._configuration]
         names = (state["name"], self.names[self.rank])
@@ -159,15 +160,13 @@ class QuorumRanks(Ranks):
         # All ranks take this way, or none does.
         if all(number[2] == checksum for number in numbers):
             return True
+        self.layout = None
         texts = self._summed_texts(own_text, rank, [number[0] for number in numbers])
         if self.failed:
             return False
         self._answers = texts
         self._checksum = checksum
         return True
-
-    def compare_layouts(self, number: int, layout: int | None) -> None:
-        """A replica that comes later would compare alone, so that nothing is compared."""
 
     def all_reduce(self, tensor: torch.Tensor) -> dist.Work:
         work: dist.Work = self._manager.allreduce(tensor, reduce_op=dist.ReduceOp.SUM)
@@ -192,12 +191,20 @@ class QuorumRanks(Ranks):
         committed: bool = self._manager.should_commit()
         self._step = self._manager.current_step()
         if not committed:
+            self._ask_all()
             if error is None:
                 reason = "there are too few replicas"
             else:
                 reason = str(error.original_exception)
             _LOG.warning("a step is not committed, and its round begins again: %s", reason)
         return committed
+
+    def _ask_all(self) -> None:
+        """Let all replicas of the next round say again what they are, and compare their layouts.
+
+        This one may not know what they have agreed on in a round that it was not in to its end.
+        """
+        self._checksum = 0
 
     def abandon(self, error: BaseException) -> None:
         self._manager.report_error(RuntimeError(f"{type(error).__name__}: {error}"))

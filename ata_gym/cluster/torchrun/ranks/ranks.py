@@ -10,9 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ata_gym.cluster.torchrun.forms import AgreedLayout
 from ata_gym.cluster.torchrun.ranks.parts import Fault, Passes, RankPart
 from ata_gym.cluster.torchrun.weights import TOLERANCE
 from ata_gym.typing import Floats, Ints
+
+_REFUSED = -1.0
+"""What a rank that refuses its model sends in place of a layout."""
 
 
 class Member(NamedTuple):
@@ -42,7 +46,7 @@ AGREEMENTS: Mapping[str, _Agreement] = {
     "layout": _Agreement(
         "the ranks train parameters of different shapes, memory formats or dtypes",
         0.0,
-        "Build, convert and freeze the model alike on every rank",
+        "Build, convert and freeze the model alike on every rank, before the same round",
     ),
     "samples": _Agreement(
         "the ranks follow different orders of samples",
@@ -122,6 +126,11 @@ class Ranks(ABC):
     device: torch.device
     """Where tensors are that the ranks can sum, if no model says so."""
 
+    layout: AgreedLayout | None = None
+    """The layout of gradients that all ranks had last; None if they are to compare them.
+
+    It is None on all ranks, or on none."""
+
     @property
     def size(self) -> int:
         """The number of ranks."""
@@ -165,7 +174,6 @@ class Ranks(ABC):
             number: The number of the round.
         """
 
-    @abstractmethod
     def compare_layouts(self, number: int, layout: int | None) -> None:
         """Compare the forms of the ranks' gradients before these are summed.
 
@@ -180,6 +188,20 @@ class Ranks(ABC):
             RuntimeError: On every other rank, if a rank refuses its model; on every rank, if they
                 differ.
         """
+        layouts = torch.zeros(self.size, dtype=torch.float64, device=self.device)
+        layouts[self.rank] = _REFUSED if layout is None else layout
+        self.all_reduce(layouts).wait()
+        if layout is None or self.failed:
+            return
+        values = layouts.cpu().numpy()
+        refusing = [self.names[rank] for rank in np.flatnonzero(values == _REFUSED)]
+        if refusing:
+            verb = "refuse" if len(refusing) > 1 else "refuses"
+            raise RuntimeError(
+                f"round {number}: {', '.join(refusing)} {verb} to begin; it says why itself. All"
+                " can begin the round again",
+            )
+        self.check_agreed(number, "layout", values)
 
     @property
     def failed(self) -> bool:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ata_gym.cluster.torchrun.ranks.group import GroupRanks, check_configurations, default_name
-from ata_gym.cluster.torchrun.ranks.parts import Fault, Passes, RankPart
+from ata_gym.cluster.torchrun.ranks.parts import NO_CHANGE, Fault, LayoutChange, Passes, RankPart
 from ata_gym.cluster.torchrun.ranks.quorum import QuorumRanks
 from ata_gym.cluster.torchrun.ranks.ranks import AGREEMENTS, Ranks
 from ata_gym.typing import Floats
@@ -85,6 +85,7 @@ class Replica:
         *,
         has_loss: bool = False,
         same_losses: bool = True,
+        change: LayoutChange = NO_CHANGE,
     ) -> tuple[list[float], RankPart[float]]:
         """The times and the part of the replica, the same on each of its ranks.
 
@@ -94,13 +95,14 @@ class Replica:
             part: What this rank would send.
             has_loss: Whether this rank has computed losses; in a pipeline its last stage has.
             same_losses: Whether all ranks that compute losses have the same.
+            change: Whether the layout of this rank has changed.
         """
         if self._within is None:
             return seconds, part
-        values = np.zeros((self.size, len(part) + 1 + self._budget))
+        values = np.zeros((self.size, len(part) + 2 + self._budget))
         values[self._place, : len(part)] = part
-        values[self._place, len(part)] = has_loss
-        values[self._place, len(part) + 1 :][: len(seconds)] = seconds
+        values[self._place, len(part) :][:2] = has_loss, change.has_changed
+        values[self._place, len(part) + 2 :][: len(seconds)] = seconds
         # Each row is 0 on all ranks but one, so that the sum has the rows of all.
         summed = torch.from_numpy(values).to(self._device)
         dist.all_reduce(summed, group=self._within)
@@ -108,7 +110,7 @@ class Replica:
         parts: RankPart[Floats] = RankPart(*table[:, : len(part)].T)
         with_loss = table[:, len(part)] > 0.0
         slowest = int(parts.elapsed.argmax())
-        times = table[slowest, len(part) + 1 :][: len(seconds)].tolist()
+        times = table[slowest, len(part) + 2 :][: len(seconds)].tolist()
         # A loss that is not finite makes gradients so, on other ranks too: it comes first.
         kinds = np.where(parts.fault > 0.0, parts.fault % len(Fault), len(Fault))
         faulty = int(kinds.argmin())
@@ -116,6 +118,8 @@ class Replica:
         self._disagreement = None
         if not fault:
             self._disagreement = self._disagreement_of(number, parts, with_loss, same_losses)
+        if not fault and self._disagreement is None and table[:, len(part) + 1].any():
+            self._disagreement = self._disagreement_of_partners(number, change)
         if self._disagreement is not None:
             fault = int(Fault.REPLICA)
         self._speaks = bool(fault) and faulty == self._place
@@ -140,6 +144,14 @@ class Replica:
             changed_buffers=float(parts.changed_buffers.max()),
             older_rounds=float(parts.older_rounds.max()),
         )
+
+    def leaves(self, leaves: bool) -> bool:
+        """Whether the replica takes no tasks, since one of its ranks does not; all call it."""
+        if self._within is None:
+            return leaves
+        flag = torch.tensor(float(leaves), device=self._device)
+        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self._within)
+        return bool(flag)
 
     @contextmanager
     def same_error(self) -> Iterator[None]:
@@ -181,6 +193,28 @@ class Replica:
         errors = [(silent, index, error) for silent, index, error in answers if error is not None]
         return min(errors, key=lambda item: item[:2], default=(True, 0, None))[2]
 
+    def _differing(self, number: int, field: str) -> RuntimeError:
+        """The error where the ranks of this replica differ in a key of ``AGREEMENTS``."""
+        return RuntimeError(
+            f"round {number}: {AGREEMENTS[field].disagreement}; those of the replica {self.name}"
+            f" differ. The step is not taken. {AGREEMENTS[field].cure}",
+        )
+
+    def _disagreement_of_partners(self, number: int, change: LayoutChange) -> RuntimeError | None:
+        """The error where a layout has changed, and not those of all ranks that sum together.
+
+        All ranks of the replica call it, where that of one of them has changed.
+        """
+        changes: list[Any] = [None] * self.size
+        dist.all_gather_object(changes, (dist.get_rank(), change), group=self._within)
+        has_changed = {rank: each.has_changed for rank, each in changes}
+        alike = all(
+            has_changed[rank] == each.has_changed
+            for _, each in changes
+            for rank in each.partners & has_changed.keys()
+        )
+        return None if alike else self._differing(number, "layout")
+
     def _disagreement_of(
         self, number: int, parts: RankPart[Floats], with_loss: Any, same_losses: bool
     ) -> Exception | None:
@@ -188,10 +222,7 @@ class Replica:
         for field in ("checksum", "samples", "older_rounds"):
             values = getattr(parts, field)
             if len(set(values[values > 0.0])) > 1:
-                return RuntimeError(
-                    f"round {number}: {AGREEMENTS[field].disagreement}; those of the replica"
-                    f" {self.name} differ. The step is not taken. {AGREEMENTS[field].cure}",
-                )
+                return self._differing(number, field)
         if not with_loss.any():
             return None
         losses = parts.loss[with_loss]

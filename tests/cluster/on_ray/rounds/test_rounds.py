@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("ray", reason="the extra cluster")
 
+from ata_gym.cluster.on_ray.rounds.task_round import TaskRound
 from ata_policies import Allocator, Dispatcher
 from tests.cluster.disturbances import Kind
 from tests.fuzz.actors import DEADLINE, SLEEPS, make_sleep
@@ -29,6 +30,17 @@ def test_every_round_has_b_results_of_its_own(watched):
         assert done.record.tasks.keys() == SLEEPS.keys()
     assert (done.record.away, done.record.estimates.keys()) == ({}, SLEEPS.keys())
     watched.check_samples()
+
+
+def test_a_round_in_which_no_worker_has_a_task_says_so_and_goes_on_with_one(watched):
+    runner = watched.runner
+    tasks = TaskRound(runner._actors, runner._samples, 1, (make_sleep(), None))
+    with pytest.raises(RuntimeError, match="no worker has a task: give a worker one first"):
+        list(iter(tasks.next, None))
+    tasks.give(runner._actors.present[0], 1)
+    tasks.run()
+    tasks.close()
+    assert len(tasks.results) == 1
 
 
 def slow_payload() -> Any:
