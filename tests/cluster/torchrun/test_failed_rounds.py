@@ -265,23 +265,39 @@ def test_a_rank_that_loads_a_state_alone_is_noticed_by_all(on_a_mesh):
         np.testing.assert_allclose(gradient, [X.mean(0).tolist()], rtol=1e-12)
 
 
-def refuses_to_begin():
-    """The second rank has a module that a round refuses, and then takes it out."""
+class LacksMemory(nn.Sequential):
+    def named_parameters(self, *_arguments, **_options):
+        raise torch.OutOfMemoryError("memory is lacking")
+
+
+def refuses_to_begin(bad_model):
+    """The second rank has a model with which no round can begin, and then another one."""
     loop = Loop()
     linear = loop.model
     if dist.get_rank() == 1:
-        loop.model = nn.Sequential(linear, nn.SyncBatchNorm(1))
+        loop.model = bad_model(linear)
     texts = [refused(lambda: loop.one_round(Loop.play)) for _ in range(2)]
     loop.model = linear
     loop.one_round(Loop.play)
     return texts, loop.allocator.rounds, linear.weight.grad.tolist()
 
 
-def test_a_rank_that_refuses_its_model_in_the_first_round_leaves_no_other_waiting():
-    answers = on_ranks(3, refuses_to_begin)
+def with_sync_batch_norm(linear):
+    return nn.Sequential(linear, nn.SyncBatchNorm(1))
+
+
+@pytest.mark.parametrize(
+    ("bad_model", "error"),
+    [
+        (with_sync_batch_norm, "ValueError: SyncBatchNorm"),
+        (LacksMemory, "OutOfMemoryError: memory is lacking"),
+    ],
+)
+def test_a_rank_that_cannot_begin_the_first_round_leaves_no_other_waiting(bad_model, error):
+    answers = on_ranks(3, refuses_to_begin, bad_model)
     for rank, (texts, rounds, gradient) in enumerate(answers):
         if rank == 1:
-            assert all(text.startswith("ValueError: SyncBatchNorm") for text in texts)
+            assert all(text.startswith(error) for text in texts)
         else:
             start = "RuntimeError: round 1: b refuses to begin; it says why itself"
             assert all(text.startswith(start) for text in texts)

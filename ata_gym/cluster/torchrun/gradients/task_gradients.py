@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import isfinite
 from typing import Any, Self
 
@@ -119,9 +119,11 @@ class TaskGradients:
         self._held_back = None
         try:
             self._enter()
-        except ValueError:
-            if self._is_first:
-                self._ranks.compare_layouts(self._round, None)
+        except Exception:
+            # The first error says more than that of a group that is broken, too.
+            with suppress(RuntimeError):
+                if self._is_first:
+                    self._ranks.compare_layouts(self._round, None)
             raise
         if self._is_first:
             try:
