@@ -1,12 +1,16 @@
 """What all ranks know of a round once it is reduced."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.ranks.parts import RankPart
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.typing import Floats, Ints, Worker
+from ata_policies import Propensities
+
+_LEFT_REASON = "it takes no tasks since it called leave()"
+_ABSENT_REASON = "it is not in the quorum"
 
 
 class RoundResult(NamedTuple):
@@ -51,7 +55,9 @@ class RoundResult(NamedTuple):
         number: int,
         share: Share,
         expected: Mapping[Worker, float],
-        away: Mapping[Worker, str],
+        propensities: Propensities | None,
+        present: Collection[Worker],
+        known: Iterable[Worker],
     ) -> RoundRecord:
         """The record of the round.
 
@@ -59,8 +65,12 @@ class RoundResult(NamedTuple):
             number: The number of the round.
             share: The share of this rank, which measures the communication.
             expected: The task times that were expected of the workers.
-            away: Why workers had no tasks.
+            propensities: How likely the tasks of all ranks were, if that is known.
+            present: The workers that take tasks.
+            known: The workers that may have a rank in the round, and are away if they have none.
         """
+        away: dict[Worker, str] = {name: _LEFT_REASON for name in self.names if name not in present}
+        away |= {name: _ABSENT_REASON for name in known if name not in self.names}
         # The time from the end of its tasks to the end of the reduction is waiting for the slowest
         # rank, and then communication.
         slowest = float(self.parts.elapsed.max())
@@ -75,8 +85,9 @@ class RoundResult(NamedTuple):
             round_time=slowest + communication,
             estimates=dict(expected),
             communication=communication,
-            away=dict(away),
+            away=away,
             loss=float(self.parts.loss.sum()) * self.factor(),
             latency=self.latency(),
             weight=float(self.parts.weight.sum()),
+            propensities=propensities,
         )

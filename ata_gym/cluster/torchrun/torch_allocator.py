@@ -31,8 +31,6 @@ from ata_gym.utils.validation import flag, non_negative, whole_number
 from ata_policies import Allocator
 
 _LOG = logging.getLogger("ata_gym.cluster")
-_LEFT_REASON = "it takes no tasks since it called leave()"
-_ABSENT_REASON = "it is not in the quorum"
 
 
 class TorchAllocator:
@@ -98,6 +96,8 @@ class TorchAllocator:
             ``KeyedSamples`` does so for what a loader's worker processes draw.
         patience: After so many seconds, and five times the longest wait so far, ranks that all
             others wait for are named in the log ``ata_gym.cluster``.
+        propensities: Whether each record has the propensities of its allocation, for a trace: a
+            policy that draws, such as "thompson", decides 999 times more as the optimiser steps.
         price: What one unit of worker time costs, as for ``ata_policies.Allocator``.
         seed: The seed of the policy's draws and of ``keyed_noise``.
         horizon: The number of rounds, as for ``ata_policies.Allocator``.
@@ -150,6 +150,7 @@ class TorchAllocator:
         allow_nonfinite: bool = False,
         keyed_noise: bool = False,
         patience: float = 10.0,
+        propensities: bool = False,
         price: float = 0.0,
         seed: int = 0,
         horizon: int | None = None,
@@ -164,6 +165,7 @@ class TorchAllocator:
             "price": price,
             "allow_nonfinite": allow_nonfinite,
             "keyed_noise": keyed_noise,
+            "propensities": propensities,
             "seed": seed,
             "horizon": horizon,
             **hyperparameters,
@@ -195,6 +197,7 @@ class TorchAllocator:
                 **hyperparameters,
             ),
             whole_number("check_every", check_every),
+            propensities=flag("propensities", propensities),
         )
         self.rounds = 0
         self._leaves = False
@@ -492,9 +495,6 @@ class TorchAllocator:
         self._allocator.keep_only(result.staying())
         self.rounds += 1
         self._plans.since_change += 1
-        names = result.names
-        away: dict[Worker, str] = {name: _LEFT_REASON for name in names if name not in present}
-        if self._ranks.elastic:
-            others = [name for name in self._allocator.places if name not in names]
-            away |= dict.fromkeys(others, _ABSENT_REASON)
-        self.last = result.record(self.rounds, share, expected, away)
+        known = self._allocator.places if self._ranks.elastic else ()
+        propensities = self._plans.propensities
+        self.last = result.record(self.rounds, share, expected, propensities, present, known)
