@@ -28,6 +28,11 @@ class Role:
     priced: bool = False
     """Whether its decisions depend on the price."""
 
+    @property
+    def learns(self) -> bool:
+        """Whether it is a learner."""
+        return self.kind == LEARNER
+
     @classmethod
     def from_name(cls, name: str) -> "Role":
         """Return the role of a policy, which is named with its hyperparameters.

@@ -35,7 +35,9 @@ class Shadow(AbstractContextManager["Shadow"]):
         log_every: Steps between two lines in the log ``ata_gym.cluster``; None for no lines.
         record: A CSV file for the times of all steps, which ``ata-gym what-if`` reads; a
             ``TraceRecorder`` writes it, each step at once, and goes on after a restart. Close the
-            shadow at the end then, or use it in a ``with`` statement. None for no file.
+            shadow at the end then, or use it in a ``with`` statement. None for no file. It has no
+            propensities: the job gives each worker its share with certainty, so that doubly robust
+            estimates would say no more than replay.
         arguments: Other arguments of ``ata_policies.Allocator``.
 
     Raises:

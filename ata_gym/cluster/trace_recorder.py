@@ -37,7 +37,8 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
             give doubly robust estimates. Each record must have its ``propensities`` then. Two
             columns are added: propensity, the probability that the worker gets a task in the round,
             and allocation_propensity, that of the whole allocation. A worker without a task has a
-            row without a duration.
+            row without a duration. A round with other results than its allocation asked for, such
+            as where a worker was lost, is left out: its probability is not known.
 
     Raises:
         ValueError: If the file holds something else.
@@ -94,12 +95,7 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
             for worker, times in record.seconds.items():
                 rows += [(worker, record.round, time) for time in times]
         else:
-            allocation = _checked_propensities(record)
-            for worker, propensity in allocation.workers.items():
-                # a worker without a task has a row with an empty cell
-                times_or_none = record.seconds.get(worker, ()) or ("",)
-                ends = (propensity, allocation.allocation)
-                rows += [(worker, record.round, time, *ends) for time in times_or_none]
+            rows = _rows_with_propensities(record)
         self._write(rows)
         self.last_round = record.round
 
@@ -117,24 +113,36 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
         self._file.flush()
 
 
-def _checked_propensities(record: RoundRecord) -> Propensities:
-    """The propensities of a round; ``ValueError`` if they are missing or no probabilities."""
+def _rows_with_propensities(record: RoundRecord) -> list[tuple[object, ...]]:
+    """The rows of a round; none if its results are not those that its allocation asked for.
+
+    Raises:
+        ValueError: If propensities are missing or no probabilities.
+    """
     propensities = record.propensities
     if propensities is None:
         raise ValueError(
             f"round {record.round} has no propensities: give RoundRecord(propensities="
             "allocator.propensities()), or record without propensities",
         )
-    unknown: list[Worker] = [name for name in record.seconds if name not in propensities.workers]
+    results = {worker: len(times) for worker, times in record.seconds.items() if times}
+    if results != {worker: count for worker, count in record.tasks.items() if count}:
+        return []
+    unknown: list[Worker] = [name for name in results if name not in propensities.workers]
     if unknown:
         raise ValueError(
             f"round {record.round} has times of worker {unknown[0]!r}, and no propensity of it:"
             " give one of each worker that is there",
         )
-    for worker, propensity in propensities.workers.items():
-        _check_propensity(f"worker {worker!r}", propensity, bool(record.seconds.get(worker)))
     _check_propensity("the allocation", propensities.allocation, True)
-    return propensities
+    rows: list[tuple[object, ...]] = []
+    for worker, propensity in propensities.workers.items():
+        _check_propensity(f"worker {worker!r}", propensity, worker in results)
+        # A worker without a task has a row with an empty cell.
+        times_or_none = record.seconds.get(worker, ()) or ("",)
+        ends = (propensity, propensities.allocation)
+        rows += [(worker, record.round, time, *ends) for time in times_or_none]
+    return rows
 
 
 def _check_propensity(owner: str, propensity: float, positive: bool) -> None:

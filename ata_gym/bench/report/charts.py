@@ -12,6 +12,7 @@ from ata_gym.bench.report.page.sections import Chart, Choice, View
 from ata_gym.bench.report.quantities import QUANTITIES
 from ata_gym.bench.report.statistics import estimate, values
 from ata_gym.bench.report.summary_tables import band
+from ata_gym.theory import RegretLowerBound
 from ata_gym.typing import Floats
 
 _MOST_ROUNDS = 200
@@ -22,6 +23,9 @@ _MOST_CLOCK_POINTS = 250
 
 _LOWER = ("loss", "error", "suboptimality")
 """Parts of the names of figures that are better when lower."""
+
+LOWER_BOUND = "lower bound (asymptotic)"
+"""The name of the line c ln K, for legends."""
 
 ONE_TRAJECTORY = (
     "The trajectory is the same for all policies: they differ in when its gradients are there."
@@ -55,6 +59,26 @@ def curves(
         "curves",
         [View(_means(records, quantity, places))],
         settings,
+    )
+
+
+def with_lower_bound(chart: Chart, bound: RegretLowerBound, learners: Iterable[int]) -> Chart:
+    """Return the chart of the proxy regret with the line of a lower bound.
+
+    Args:
+        chart: What ``curves`` returns.
+        bound: The bound.
+        learners: The places of the policies that learn, of which it is a bound.
+    """
+    (view,) = chart.views
+    rounds = view.data["x"]
+    height = bound.regret(rounds)
+    last = {one["p"]: one["mean"][-1] for one in view.data["series"]}
+    below = [place for place in learners if place in last and last[place] < height[-1]]
+    line = {"name": LOWER_BOUND, "y": height, "below": below}
+    return chart._replace(
+        note=f"{chart.note} The thin dashed line is c ln K. {bound.after(int(rounds[-1]))}",
+        views=[view._replace(data={**view.data, "bound": line})],
     )
 
 

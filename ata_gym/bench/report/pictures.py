@@ -9,12 +9,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ata_gym.bench.report import style
+from ata_gym.bench.report import charts, style
 from ata_gym.bench.report.page.sections import Chart
 from ata_gym.typing import Floats
 
 _LOWEST = 0.05
 """The lowest part of a mean at which the band of a logarithmic axis ends."""
+
+_HIGHEST_BOUND = 1.5
+"""The highest part of a bound that is drawn, over the highest curve."""
 
 _LABEL_WIDTH = 30
 """The number of letters in a line of the label of an axis."""
@@ -170,6 +173,8 @@ def _draw_panel(
         if series.get("halfX") is not None:
             half = np.asarray(series["halfX"], np.float64)
             axes.fill_betweenx(mean, _low(x, half, settings["logX"]), x + half, **band)
+    if "bound" in data:
+        _draw_bound(axes, data["x"], data["bound"], names)
     axes.set(xlabel=settings["x"])
     if panel.in_table:
         axes.set_title(panel.title)
@@ -186,6 +191,24 @@ def _draw_panel(
     elif logarithmic:
         lines = [np.asarray(line.get_ydata(), np.float64) for line in axes.get_lines()]
         _set_logarithmic(axes, lines)
+
+
+def _draw_bound(
+    axes: Axes, x: Sequence[float], bound: Mapping[str, Any], names: Sequence[str]
+) -> None:
+    """Draw a line below which no policy stays, and name those that have not reached it.
+
+    It stays in the picture as far as ``_HIGHEST_BOUND`` says, so that the curves can be told apart.
+    """
+    heights = [np.asarray(line.get_ydata(), np.float64) for line in axes.get_lines()]
+    highest = max((float(np.nanmax(height)) for height in heights), default=0.0)
+    axes.plot(x, bound["y"], label=bound["name"], **style.BOUND)
+    if 0 < _HIGHEST_BOUND * highest < np.max(bound["y"]):
+        axes.set_ylim(top=_HIGHEST_BOUND * highest)
+    if bound["below"]:
+        below = ", ".join(names[place] for place in bound["below"])
+        text = fill(f"bound not reached by {below}", _LABEL_WIDTH)
+        axes.text(0.02, 0.98, text, transform=axes.transAxes, va="top", fontsize="small")
 
 
 def _low(mean: Floats, half: Floats, logarithmic: bool) -> Floats:
@@ -210,4 +233,7 @@ def legend(picture: Figure, axes: Axes) -> None:
     """
     style.plain_numbers(*picture.axes)
     by_end = sorted(axes.get_lines(), key=lambda line: -np.asarray(line.get_ydata())[-1])
-    style.legend(picture, by_end)
+    # Where this panel has no bound, that of another scenario may have one.
+    all_lines = [*by_end, *(line for other in picture.axes for line in other.get_lines())]
+    bounds = [line for line in all_lines if line.get_label() == charts.LOWER_BOUND]
+    style.legend(picture, [*by_end, *(line for line in bounds[:1] if line not in by_end)])

@@ -85,6 +85,9 @@ _METHODS = {
 Methods of a family prefer one colour; the marker is the method's own.
 """
 
+BOUND: dict[str, Any] = {"color": "#404040", "linewidth": 1.0, "linestyle": (0, (5, 3))}
+"""The look of the thin line of a bound."""
+
 _MARKED: dict[str, Any] = {
     "linewidth": 1.0,
     "markersize": 5.0,

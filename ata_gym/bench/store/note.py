@@ -15,7 +15,7 @@ from ata_gym.bench.store.claim import is_ours, refuse_links_out
 from ata_gym.bench.store.folder import Folder, read_json, write_json
 from ata_gym.scenarios import SPLITS
 from ata_gym.scenarios.card import CARD, scenario_card
-from ata_gym.theory.lower_bound import regret_lower_bound
+from ata_gym.theory import RegretLowerBound, regret_lower_bound
 from ata_gym.utils.files.atomic import check_name
 from ata_gym.utils.files.json_files import Rule, fields, items, nullable, text
 from ata_gym.utils.files.sealed import DamagedError
@@ -55,7 +55,7 @@ EXPERIMENT: Mapping[str, Rule] = {
     "scenario": CARD,
     "policies": POLICIES,
     "remarks": items(text),
-    "lower_bound": text,
+    "lower_bound": non_negative,
 }
 """The rules of what ``about_experiment`` gives, by field."""
 
@@ -148,6 +148,14 @@ def roles(note: Note) -> list[Role]:
     return [Role(policy["name"], policy["env"], policy["kind"]) for policy in note["policies"]]
 
 
+def kinds_in_words(note: Note) -> dict[str, str]:
+    """Return the kind of each policy of a note, and whether it is the user's own."""
+    return {
+        policy["name"]: f"{policy['kind']}, yours" if policy["own"] else policy["kind"]
+        for policy in note["policies"]
+    }
+
+
 def sizes(note: Note) -> Sizes:
     """Return the sizes of the experiment of a note."""
     named = {field: note[field] for field in Sizes._fields}
@@ -209,22 +217,26 @@ def about_experiment(experiment: Experiment, policies: Iterable[str]) -> Note:
     }
 
 
-def lower_bound(experiment: Experiment) -> str:
-    """Return a sentence on the least proxy regret that a policy can have; empty if none is known.
+def lower_bound(experiment: Experiment) -> float:
+    """Return the constant of ``RegretLowerBound``; 0 if no bound is known.
 
     Example:
-        >>> lower_bound(Experiment.on_scenario("icml2025-regret", seeds=1))[:32]
-        'Lower bound: R_K >= 50.82 ln K a'
+        >>> round(lower_bound(Experiment.on_scenario("icml2025-regret", seeds=1)), 2)
+        50.82
         >>> lower_bound(Experiment.on_scenario("five-workers", seeds=1))
-        ''
+        0.0
     """
     scenario = experiment.scenario
     if not scenario.stationary:
-        return ""
-    bound = regret_lower_bound(scenario.pool, scenario.budget)
-    if bound.reason:
-        return ""
-    return bound.after(experiment.rounds)
+        return 0.0
+    return regret_lower_bound(scenario.pool, scenario.budget).constant
+
+
+def lower_bound_of(note: Note) -> RegretLowerBound | None:
+    """Return the lower bound of the proxy regret in the note of an experiment, if one is known."""
+    if note["lower_bound"]:
+        return RegretLowerBound(note["lower_bound"], "")
+    return None
 
 
 def training_remarks(experiment: Experiment, policies: Iterable[str]) -> list[str]:

@@ -38,6 +38,8 @@ from ata_gym.bench.store.note import (
     NothingFinishedError,
     about_experiment,
     finished_policies,
+    kinds_in_words,
+    lower_bound_of,
     not_finished,
     read_note,
     roles,
@@ -325,7 +327,9 @@ def report_on(
     tables = summary_tables(summary, size)
     findings = headline(samples, roles(note))
     if is_known(records, "cost_regret"):
-        findings += f"\n{REGRETS}\n{note['lower_bound']}".rstrip()
+        findings += f"\n{REGRETS}"
+        if bound := lower_bound_of(note):
+            findings += f"\n{bound.after(size.rounds)}"
     if note["loss_curve"] is not None:
         findings += f"\n{losses.SAME}"
     content = _BenchmarkContent(note, summary, records, tasks, origins)
@@ -361,11 +365,16 @@ class _BenchmarkContent:
 
     def curves(self) -> dict[str, Chart]:
         """The charts of the quantities that are known, by quantity."""
-        return {
+        curves = {
             quantity: charts.curves(self.records, quantity, self.places, self.note["seeds"])
             for quantity in CURVES
             if is_known(self.records, quantity)
         }
+        bound = lower_bound_of(self.note)
+        if bound is not None and "regret" in curves:
+            learners = [self.places[role.policy] for role in roles(self.note) if role.learns]
+            curves["regret"] = charts.with_lower_bound(curves["regret"], bound, learners)
+        return curves
 
     def losses(self) -> list[Chart]:
         """The charts of the loss against both clocks; none without a loss curve."""
@@ -436,14 +445,6 @@ class _BenchmarkContent:
             )
             sections.append(charts.spread(by_quantity, self.places))
         return sections
-
-
-def kinds_in_words(note: Note) -> dict[str, str]:
-    """Return the kind of each policy of a note, and whether it is the user's own."""
-    return {
-        policy["name"]: f"{policy['kind']}, yours" if policy["own"] else policy["kind"]
-        for policy in note["policies"]
-    }
 
 
 def joint_report(reports: Sequence[Report]) -> Report:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ata_gym.cluster.torchrun.ranks.ranks import Member, Ranks
 from ata_gym.typing import Ints, Worker
-from ata_policies import Allocator
+from ata_policies import Allocator, Propensities
 
 _PLANNER = ThreadPoolExecutor(1, "ata_gym plans")
 """The thread that decides on the next round while the optimiser steps."""
@@ -23,6 +23,8 @@ class _Plan(NamedTuple):
     allocator: Allocator
     """The allocator that has made the plan, and is in its place in that round."""
     tasks: Future[dict[Worker, int]]
+    propensities: Future[Propensities] | None
+    """How likely the tasks are; None if that is not asked for."""
 
 
 class _Memory(NamedTuple):
@@ -44,14 +46,24 @@ class Plans:
         ranks: The ranks.
         make: Makes the allocator of workers with these names.
         check_every: Rounds between two checks, as for ``TorchAllocator``.
+        propensities: Whether it is asked how likely each round's tasks are.
     """
 
+    propensities: Propensities | None = None
+    """How likely the tasks of the round are that was begun last; None if that is not asked for."""
+
     def __init__(
-        self, ranks: Ranks, make: Callable[[Sequence[str]], Allocator], check_every: int
+        self,
+        ranks: Ranks,
+        make: Callable[[Sequence[str]], Allocator],
+        check_every: int,
+        *,
+        propensities: bool = False,
     ) -> None:
         self._ranks = ranks
         self._make = make
         self._check_every = check_every
+        self._with_propensities = propensities
         self.allocator = make(ranks.names)
         """The allocator; its state is replaced, never changed."""
         self._members: Mapping[str, Member] = {}
@@ -80,7 +92,11 @@ class Plans:
         shares = self.shares()
         if self._next is not None:
             self.allocator = self._next.allocator
+            if self._next.propensities is not None:
+                self.propensities = self._next.propensities.result()
             self._next = None
+        elif self._with_propensities:
+            self.propensities = self.allocator.propensities()
         return shares
 
     def checked(self, rounds: int) -> bool:
@@ -102,7 +118,12 @@ class Plans:
             return False
         # The state of before can still be saved.
         planner = copy.copy(self.allocator)
-        self._next = _Plan(planner, _PLANNER.submit(planner.allocate))
+        tasks = _PLANNER.submit(planner.allocate)
+        propensities = None
+        if self._with_propensities:
+            # There is one thread, so that the tasks are known when this begins.
+            propensities = _PLANNER.submit(planner.propensities)
+        self._next = _Plan(planner, tasks, propensities)
         return True
 
     def shares(self) -> Ints:
@@ -112,6 +133,15 @@ class Plans:
         else:
             tasks = self._next.tasks.result()
         return np.array([tasks.get(name, 0) for name in self._ranks.names])
+
+    def own_tasks(self, shares: Ints) -> tuple[int, int]:
+        """The number of tasks of this rank, and of its first task.
+
+        Args:
+            shares: The number of tasks of each rank, shape (n,).
+        """
+        rank = self._ranks.rank
+        return int(shares[rank]), int(shares[:rank].sum())
 
     def checksum(self, shares: Ints, rounds: int, *, complete: bool) -> int:
         """A checksum, of 24 bits, of the tasks of each rank, (n,), and maybe of all that is known.

@@ -7,6 +7,7 @@ from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.torchrun.ranks.parts import RankPart
 from ata_gym.cluster.torchrun.share import Share
 from ata_gym.typing import Floats, Ints, Worker
+from ata_policies import Propensities
 
 _LEFT_REASON = "it takes no tasks since it called leave()"
 _ABSENT_REASON = "it is not in the quorum"
@@ -66,6 +67,7 @@ class RoundResult(NamedTuple):
         share: Share,
         expected: Mapping[Worker, float],
         away: Mapping[Worker, str],
+        propensities: Propensities | None,
     ) -> RoundRecord:
         """The record of the round.
 
@@ -74,6 +76,7 @@ class RoundResult(NamedTuple):
             share: The share of this rank, which measures the communication.
             expected: The task times that were expected of the workers.
             away: Why workers had no tasks.
+            propensities: How likely the tasks of all ranks were, if that is known.
         """
         # The time from the end of its tasks to the end of the reduction is waiting for the slowest
         # rank, and then communication.
@@ -93,4 +96,5 @@ class RoundResult(NamedTuple):
             loss=float(self.parts.loss.sum()) * self.factor(),
             latency=self.latency(),
             weight=float(self.parts.weight.sum()),
+            propensities=propensities,
         )

@@ -94,6 +94,8 @@ class TorchAllocator:
             ``KeyedSamples`` does so for what a loader's worker processes draw.
         patience: After so many seconds, and five times the longest wait so far, ranks that all
             others wait for are named in the log ``ata_gym.cluster``.
+        propensities: Whether each record has the propensities of its allocation, for a trace: a
+            policy that draws, such as "thompson", decides 999 times more as the optimiser steps.
         price: What one unit of worker time costs, as for ``ata_policies.Allocator``.
         seed: The seed of the policy's draws and of ``keyed_noise``.
         horizon: The number of rounds, as for ``ata_policies.Allocator``.
@@ -146,6 +148,7 @@ class TorchAllocator:
         allow_nonfinite: bool = False,
         keyed_noise: bool = False,
         patience: float = 10.0,
+        propensities: bool = False,
         price: float = 0.0,
         seed: int = 0,
         horizon: int | None = None,
@@ -160,6 +163,7 @@ class TorchAllocator:
             "price": price,
             "allow_nonfinite": allow_nonfinite,
             "keyed_noise": keyed_noise,
+            "propensities": propensities,
             "seed": seed,
             "horizon": horizon,
             **hyperparameters,
@@ -191,6 +195,7 @@ class TorchAllocator:
                 **hyperparameters,
             ),
             whole_number("check_every", check_every),
+            propensities=flag("propensities", propensities),
         )
         self.rounds = 0
         self._leaves = False
@@ -278,13 +283,13 @@ class TorchAllocator:
             return
         self._had_one_pass = share.had_one_pass
         loaders = share.loaders if self._plans.make_next() else []
-        load_ahead(loaders, self._open_loaders, lambda: self._own_tasks(self._plans.shares()))
+        load_ahead(loaders, self._open_loaders, lambda: self._plans.own_tasks(self._plans.shares()))
 
     @contextmanager
     def _opened(self, model: nn.Module) -> Iterator[Share]:
         """Play the round that the ranks have begun, until it is committed, or is not."""
         shares = self._plans.begin(self.rounds, lambda: self._replica.leaves(self._leaves))
-        own_tasks, first_task = self._own_tasks(shares)
+        own_tasks, first_task = self._plans.own_tasks(shares)
         expected = self._allocator.expected_times()
         if self._gradients is None or self._gradients.model is not model:
             self._gradients = TaskGradients(
@@ -348,11 +353,6 @@ class TorchAllocator:
             finally:
                 self._share = None
 
-    def _own_tasks(self, shares: Ints) -> tuple[int, int]:
-        """The number of tasks of this rank, and of its first task."""
-        rank = self._ranks.rank
-        return int(shares[rank]), int(shares[:rank].sum())
-
     def _others_wait(self, error: BaseException, gradients: TaskGradients) -> bool:
         """Whether other ranks are to be told of an error inside the round.
 
@@ -383,10 +383,7 @@ class TorchAllocator:
             self._replica.tell(None)
 
     def leave(self) -> None:
-        """Give this rank no tasks from the next round on, until it joins.
-
-        It still takes part in each round.
-        """
+        """Give this rank no tasks from the next round on until it joins; it still takes part."""
         self._leaves = True
 
     def join(self) -> None:
@@ -497,4 +494,6 @@ class TorchAllocator:
         self.rounds += 1
         self._plans.since_change += 1
         known = self._allocator.places if self._ranks.elastic else ()
-        self.last = result.record(self.rounds, share, expected, result.away(present, known))
+        away = result.away(present, known)
+        propensities = self._plans.propensities
+        self.last = result.record(self.rounds, share, expected, away, propensities)

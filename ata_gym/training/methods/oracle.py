@@ -1,6 +1,7 @@
 """Ringmaster LMO: steps along the momentum's linear minimisation oracle."""
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import torch
@@ -38,34 +39,50 @@ def spectral(parts: list[Tensor]) -> list[Tensor]:
     are computed in bfloat16, as torch does everywhere; on a CPU in the part's own precision, since
     small products in bfloat16 take twice as long there. A part of more than two dimensions, as of a
     convolution, is a matrix with a row for each output; a vector or a number is a matrix with one
-    row, m / ||m|| exactly.
+    row, m / ||m|| exactly. Matrices of one shape, as of equal layers, are computed together.
     """
-    return [_orthogonal(part) for part in parts]
+    matrices = [part.reshape(len(part) if part.dim() > 1 else 1, -1) for part in parts]
+    groups = defaultdict[tuple[torch.Size, torch.dtype, torch.device], list[int]](list)
+    for place, matrix in enumerate(matrices):
+        groups[matrix.shape, matrix.dtype, matrix.device].append(place)
+    directions = list(parts)
+    for places in groups.values():
+        # One matrix alone takes less time without a dimension more.
+        if len(places) == 1:
+            group: Iterable[Tensor] = [_orthogonal(matrices[places[0]])]
+        else:
+            group = _orthogonal(torch.stack([matrices[place] for place in places]))
+        for place, direction in zip(places, group, strict=True):
+            directions[place] = direction.reshape(parts[place].shape)
+    return directions
 
 
-def _length(part: Tensor) -> Tensor:
-    """The length of all numbers of a part, which one may divide by."""
-    length: Tensor = vector_norm(part)
+def _length(numbers: Tensor) -> Tensor:
+    """The length of a part, or of each matrix of several, which one may divide by."""
+    if numbers.dim() > 2:
+        length: Tensor = vector_norm(numbers, dim=(1, 2), keepdim=True)
+    else:
+        length = vector_norm(numbers)
     return length.clamp(min=torch.finfo(length.dtype).tiny)
 
 
-def _orthogonal(part: Tensor) -> Tensor:
-    rows = len(part) if part.dim() > 1 else 1
-    matrix = part.reshape(rows, -1)
-    if min(matrix.shape) <= 1:
-        return part / _length(part)
-    if part.is_cuda:
-        matrix = matrix.bfloat16()
+def _orthogonal(matrices: Tensor) -> Tensor:
+    """``spectral`` of a matrix, (rows, columns), or of several, (matrices, rows, columns)."""
+    rows, columns = matrices.shape[-2:]
+    if min(rows, columns) <= 1:
+        return matrices / _length(matrices)
     # With x wide, x x' is the smaller of the two products.
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
+    x = matrices.mT if rows > columns else matrices
+    if matrices.is_cuda:
+        x = x.bfloat16()
     x = x / _length(x)
+    add_product = torch.addmm if x.dim() == 2 else torch.baddbmm
     a, b, c = _COEFFICIENTS
     for _ in range(_STEPS):
-        gram = x @ x.T
+        gram = x @ x.mT
         # x <- a x + b (x x') x + c (x x')^2 x
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.T if tall else x).to(part.dtype).reshape(part.shape)
+        x = add_product(x, add_product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if rows > columns else x).to(matrices.dtype)
 
 
 NORMS: Mapping[str, Callable[[list[Tensor]], list[Tensor]]] = MappingProxyType(

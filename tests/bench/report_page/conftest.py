@@ -58,6 +58,7 @@ def note_of() -> Callable[..., dict[str, Any]]:
             "unit_costs": None,
             "loss_curve": None,
             "least_cost": None,
+            "lower_bound": 0.0,
             "remarks": [],
             "scenario": scenario,
             "policies": policies,

@@ -166,6 +166,29 @@ def test_a_policy_is_switched_off_and_another_chosen_and_cards_unfold(look, usua
     assert wait(browser, opened) == 1 + len(NAMES)
 
 
+def test_the_lower_bound_is_drawn_and_says_who_has_not_reached_it(look, page_of, tmp_path):
+    for constant, reached in ((200.0, False), (1e5, False), (5.0, True)):
+        path = write(page_of(NAMES, lower_bound=constant), tmp_path / f"{constant:g}.html")
+        browser = look(path)
+        plots(browser)
+        plot = "document.querySelector('#regret .plot')"
+        words = f"{plot}.layout.annotations[0].text"
+        drawn = f"{plot}.data.find((trace) => trace.name === 'lower bound (asymptotic)')"
+        assert ask(browser, f"{drawn}.y.at(-1)") == pytest.approx(
+            constant * np.log(1000) / 1000, rel=1e-4
+        )
+        # the axis ends not far above the curves, whose highest is 2.04 per round
+        assert 2.0 < ask(browser, f"{plot}.layout.yaxis.range[1]") < 3.1
+        # uta has 2040 in the last round and mine 1020; of ofta, an oracle, it is no bound
+        said = ask(browser, words)
+        assert said.startswith("╌╌ lower bound (asymptotic)")
+        assert ("not reached by mine" in said, "ofta" in said) == (not reached, False)
+        assert ("uta" in said) == (constant > 1e4)
+        click(browser, ".look[data-look='1']")
+        wait(browser, f"!{words}.includes('mine')")
+        click(browser, "#everyone")
+
+
 def test_on_paper_all_is_drawn_and_unfolded(look, usual):
     browser = look(usual, height=800)
     wait(browser, "window.Plotly")

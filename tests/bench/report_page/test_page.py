@@ -45,6 +45,26 @@ def test_a_page_is_the_same_bytes_each_time_names_no_place_of_the_network_and_ha
     assert len(set(style.ON_DARK.values())) == len(style.OKABE_ITO)
 
 
+def test_a_picture_has_the_lower_bound_and_names_who_has_not_reached_it(note_of, records_of):
+    def drawn(constant):
+        report = report_on(note_of(NAMES, lower_bound=constant), records_of(NAMES), {})
+        return report.pictures["regret"]()
+
+    for constant, missed in ((200.0, "mine"), (1e5, "mine, uta"), (5.0, "")):
+        picture = drawn(constant)
+        (axes,) = picture.axes
+        lines = {line.get_label(): line for line in axes.get_lines()}
+        bound = np.asarray(lines["lower bound (asymptotic)"].get_ydata())
+        np.testing.assert_allclose(bound, constant * np.log([1, 10, 100, 1000]))
+        (legend,) = picture.legends
+        assert "lower bound (asymptotic)" in [text.get_text() for text in legend.get_texts()]
+        said = " ".join(text.get_text() for text in axes.texts).replace("\n", " ")
+        assert said == (f"bound not reached by {missed}" if missed else "")
+        # the axis ends not far above the curves, whose highest is 2,040 with its interval above
+        assert 2_040 < axes.get_ylim()[1] < 3_200
+    assert len(drawn(0.0).axes[0].get_lines()) == len(NAMES)
+
+
 @pytest.mark.parametrize(("price", "order"), [(0.0, ["fast", "saving"]), (2.0, ["saving", "fast"])])
 def test_what_costs_least_comes_first_the_best_learner_is_bold_and_own_policies_are_marked(
     note_of,

@@ -426,6 +426,28 @@ def test_a_recorder_refuses_them_too_and_writes_nothing(tmp_path, propensities, 
         TraceRecorder(path)
 
 
+def test_a_round_that_was_not_played_as_it_was_allocated_is_left_out(tmp_path):
+    path = tmp_path / "times.csv"
+    likely = Propensities({"a": 0.5, "b": 0.5}, 0.25)
+    played = RoundRecord(1, {"a": 2, "b": 0}, {"a": (1.0, 1.5)}, 2.5, propensities=likely)
+    # b, which had no task, did one of a worker that was lost
+    handed_on = replace(played, round=2, seconds={"a": (1.0,), "b": (2.0,)})
+    with TraceRecorder(path, propensities=True) as recorder:
+        recorder.add(played)
+        with pytest.raises(ValueError, match=r"worker 'b' must be .*, above 0 to 1, not 0"):
+            recorder.add(replace(handed_on, tasks={"a": 1, "b": 1}, propensities=certain_of_a()))
+        for record in (handed_on, replace(handed_on, propensities=certain_of_a())):
+            recorder.add(record)
+        recorder.add(replace(played, round=3))
+    lines = path.read_text().splitlines()[1:]
+    assert [line.split(",")[1] for line in lines] == ["1"] * 3 + ["3"] * 3
+    assert recorder.last_round == 3
+
+
+def certain_of_a():
+    return Propensities({"a": 1.0, "b": 0.0}, 1.0)
+
+
 def test_values_of_a_file_that_contradict_each_other_are_refused(tmp_path):
     path = tmp_path / "times.csv"
     recorded(path, rounds=30)

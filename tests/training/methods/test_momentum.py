@@ -181,6 +181,19 @@ def test_the_spectral_step_has_the_singular_vectors_of_the_momentum(shape):
     assert not spectral([torch.zeros(shape)])[0].any()
 
 
+def test_parts_that_are_matrices_of_one_shape_have_the_steps_of_each_alone():
+    rng = np.random.default_rng(3)
+    shapes = [(6, 9), (9, 6), (6, 3, 3), (5,), (6, 9), (9, 6), (1, 5), (5,), (4, 4), ()]
+    parts = [torch.from_numpy(rng.normal(size=shape)) for shape in shapes]
+    parts[4] *= 1e-30  # the length of one is not that of another
+    parts[5] *= 0.0
+    parts[8] = parts[8].float()
+    for part, step in zip(parts, spectral(parts), strict=True):
+        (alone,) = spectral([part])
+        assert (step.shape, step.dtype) == (part.shape, part.dtype)
+        np.testing.assert_allclose(step, alone, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
 @pytest.mark.parametrize("shape", [(8, 5), (5, 8), (32, 144)])
 def test_the_spectral_step_is_that_of_muon(shape):

@@ -12,7 +12,7 @@ from ata_gym.cluster.on_ray.rounds.task_round import SampleQueue, TaskRound
 from ata_gym.cluster.on_ray.rounds.worker_actor import with_options
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.typing import Worker
-from ata_gym.utils.validation import short, whole_number
+from ata_gym.utils.validation import flag, short, whole_number
 from ata_policies import Allocator, Dispatcher
 from ata_policies.policy import Policy
 
@@ -80,6 +80,9 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         warm_up: The rounds with results of a worker, after each start of its actor, whose times do
             not count, as for ``ata_policies.Allocator``. By default none, since ``make_task`` can
             compute a task beforehand.
+        propensities: Whether each record has the propensities of its allocation, for a trace: a
+            policy that draws, such as "thompson", decides 999 times more before a round. Only in
+            the mode "allocation", since a trace does not have the tasks that are cancelled.
         hyperparameters: Other arguments of ``ata_policies.Allocator`` or ``Dispatcher``, also
             ``limits`` and ``prior``.
 
@@ -106,10 +109,17 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         start_timeout: float = 60.0,
         allow_nonfinite: bool = False,
         warm_up: int = 0,
+        propensities: bool = False,
         **hyperparameters: Any,
     ) -> None:
         if mode not in ("allocation", "race", "dispatch"):
             raise ValueError(f'mode must be "allocation", "race" or "dispatch", not {short(mode)}')
+        self._with_propensities = flag("propensities", propensities)
+        if propensities and mode != "allocation":
+            raise ValueError(
+                'propensities are of rounds whose tasks are all run: take mode="allocation", not'
+                f" {short(mode)}, or leave propensities out",
+            )
         options = with_options(workers)
         self.mode = mode
         settings: dict[str, Any] = {
@@ -176,17 +186,19 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         tasks = None
         try:
             self._update_presence()
+            shares: Mapping[Worker, int] = {}
+            propensities = None
             if isinstance(self._decider, Allocator):
                 shares = self._decider.allocate()
-            else:
-                shares = {}
+                if self._with_propensities:
+                    propensities = self._decider.propensities()
             estimates = self._decider.expected_times()
             tasks = TaskRound(self._actors, self._samples, self._decider.budget, payload)
             if isinstance(self._decider, Allocator):
                 self._run_shares(tasks, shares, self._decider)
             else:
                 self._run_dispatched(tasks, self._decider)
-            record = tasks.record(self.rounds + 1, estimates)
+            record = tasks.record(self.rounds + 1, estimates, propensities)
             indices = tuple(sorted(tasks.results))
             workers, values = zip(*(tasks.results[index] for index in indices), strict=True)
             self._samples = tasks.samples

@@ -22,6 +22,7 @@ from ata_gym.cluster.on_ray.rounds.actor_group import (
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.typing import Worker
 from ata_gym.utils.validation import whole_number
+from ata_policies import Propensities
 
 _MOMENT = 1e-6
 """The time in seconds of a cancelled task that had hardly begun.
@@ -222,7 +223,12 @@ class TaskRound:
         """Cancel everything without waiting for an answer."""
         self._actors.cancel(self._stamp, self._actors.present, wait=False)
 
-    def record(self, number: int, estimates: Mapping[Worker, float] | None = None) -> RoundRecord:
+    def record(
+        self,
+        number: int,
+        estimates: Mapping[Worker, float] | None = None,
+        propensities: Propensities | None = None,
+    ) -> RoundRecord:
         """The record of the round, after ``close``."""
         wasted = self._actors.wasted()
         for worker, seconds in self.elapsed.items():
@@ -235,6 +241,7 @@ class TaskRound:
             estimates or {},
             wasted={worker: seconds for worker, seconds in wasted.items() if seconds > _MOMENT},
             away=self._actors.away | self._absences,
+            propensities=propensities,
         )
 
     def _start(self) -> None:

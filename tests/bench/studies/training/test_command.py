@@ -289,7 +289,7 @@ def test_a_note_whose_fields_hold_something_else_is_refused_by_file_and_field(fi
     (out / "about.json").write_text(json.dumps(note))
     taken = refused_by_field(out / "about.json", lambda: LossStudy.report(out))
     free = {name for name in taken if ".facts." not in name}
-    assert free == {"price", "lr", "methods[0].lr", "methods[0].kind"}
+    assert free == {"price", "lr", "lower_bound", "methods[0].lr", "methods[0].kind"}
 
 
 def test_determinism_ends_where_it_should():

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("ray", reason="the extra cluster")
 
 import ata_policies
-from ata_gym.cluster import RayRunner
+from ata_gym.cluster import RayRunner, TraceRecorder
 from tests.fuzz.actors import Watched, kill, make_caller, make_sleep
 from tests.waiting import until
 
@@ -100,6 +100,9 @@ def listening():
     listeners = set()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # one that has just ended
+            # The ranks of other tests of this run are no part of the cluster.
+            if "multiprocessing.forkserver" in " ".join(process.cmdline()):
+                continue
             sockets = process.net_connections(kind="tcp")
             listeners |= {
                 (process.name(), each.laddr.ip)
@@ -138,6 +141,25 @@ def test_values_may_be_not_finite_and_a_worker_that_dies_in_a_row_is_left_out():
         assert Watched(another, 2).round(0, SLEEP).indices == (0, 1)
 
 
+def test_records_say_how_likely_the_tasks_were(tmp_path):
+    path = tmp_path / "times.csv"
+    options = {name: {"num_cpus": 0.5} for name in "ab"}
+    with pytest.raises(ValueError, match='take mode="allocation"'):
+        RayRunner(make_caller(), options, 3, "race", mode="race", propensities=True)
+    with (
+        RayRunner(make_caller(), options, 3, "uta", propensities=True) as runner,
+        TraceRecorder(path, propensities=True) as recorder,
+    ):
+        for number in range(1, 5):
+            record = runner.round((SLEEP, number)).record
+            assert record.propensities.workers == {"a": 1.0, "b": 1.0}
+            # one of two allocations, from a thousand draws
+            assert record.propensities.allocation == pytest.approx(0.5, abs=0.08)
+            recorder.add(record)
+    rounds = [line.split(",")[1] for line in path.read_text().splitlines()[1:]]
+    assert rounds == [str(number) for number in range(1, 5) for _ in range(3)]
+
+
 def test_an_error_of_make_task_is_raised():
     def make_task(_):
         raise OSError("no data")
@@ -169,6 +191,11 @@ def test_an_error_of_make_task_is_raised():
         ({"budget": 0}, "budget must be a whole number"),
         ({"policy": "atta"}, "there is no policy 'atta'"),
         ({"mode": "rally"}, 'mode must be "allocation", "race" or "dispatch"'),
+        (
+            {"mode": "race", "propensities": True},
+            'propensities are of rounds whose tasks are all run: take mode="allocation", not',
+        ),
+        ({"propensities": 1}, "propensities must be True or False"),
         (
             {"mode": "race", "policy": "uta"},
             r"use Allocator\(\.\.\.\), or a policy of ata_gym/TaskRace-v0",

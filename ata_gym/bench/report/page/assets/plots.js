@@ -50,6 +50,27 @@ function frame(theme, x, y, more) {
   };
 }
 
+// The thin line of a bound, its name in a corner that the curves leave free, and an axis that ends not far above the curves.
+function boundOf(spec, data, looks, theme, lines) {
+  const { name, y, below } = data.bound, missed = below.filter((place) => !looks[place].off).map((place) => looks[place].name);
+  const shown = data.x.map((_, k) => k).filter((k) => !(spec.logY && y[k] <= 0)), scale = (k) => (spec.perRound ? 1 / data.x[k] : 1);
+  const heights = shown.map((k) => y[k] * scale(k)), curves = lines.flatMap((line) => line.y), high = Math.max(...curves), low = Math.min(0, ...curves);
+  const words = [name, ...(missed.length ? ["not reached by", ...missed.map((one, k) => one + (k < missed.length - 1 ? "," : ""))] : [])];
+  const rows = words.reduce((made, word, k) => (k > 1 && `${made.at(-1)} ${word}`.length < 34 ? [...made.slice(0, -1), `${made.at(-1)} ${word}`] : [...made, word]), []);
+  const right = spec.perRound;
+  return {
+    traces: [{
+      x: shown.map((k) => data.x[k]), y: heights, mode: "lines", name: label(name), line: { color: theme.quiet, width: 1, dash: "5px,3px" },
+      hovertemplate: shown.map((k, j) => `<b>${label(name)}</b><br>${label(spec.x)} ${short(data.x[k])}<br>${short(heights[j])}<extra></extra>`),
+    }],
+    annotations: [{
+      xref: "paper", yref: "paper", x: right ? 1 : 0.01, y: 1, xanchor: right ? "right" : "left", yanchor: "top", align: right ? "right" : "left", showarrow: false,
+      text: `╌╌ ${rows.map(label).join("<br>")}`, font: { size: 11, color: theme.quiet }, bgcolor: theme.paper,
+    }],
+    range: !spec.logY && high > 0 && Math.max(...heights) > 1.5 * high ? [low, 1.5 * high] : null,
+  };
+}
+
 // A translucent form of "#rrggbb".
 const faint = (colour, alpha) => `rgba(${[1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16)).join(",")},${alpha})`;
 
@@ -85,7 +106,10 @@ const drawings = {
       });
     }
     const title = spec.perRound ? `${spec.y}, mean per round` : spec.y;
-    return { traces: [...bands, ...lines], layout: frame(theme, axis(spec.x, spec.logX, theme, lines.flatMap((line) => line.x)), axis(title, spec.logY, theme, lines.flatMap((line) => line.y))) };
+    const x = axis(spec.x, spec.logX, theme, lines.flatMap((line) => line.x)), y = axis(title, spec.logY, theme, lines.flatMap((line) => line.y));
+    const bound = data.bound ? boundOf(spec, data, looks, theme, lines) : { traces: [], annotations: [] };
+    if (bound.range) y.range = bound.range;
+    return { traces: [...bands, ...bound.traces, ...lines], layout: frame(theme, x, y, { annotations: bound.annotations }) };
   },
 
   front(spec, data, looks, theme, width, height) {

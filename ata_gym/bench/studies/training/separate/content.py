@@ -15,8 +15,7 @@ from ata_gym.bench.report.pictures import Drawing, against_clocks
 from ata_gym.bench.report.report import Report
 from ata_gym.bench.report.statistics import ends
 from ata_gym.bench.report.table import LEFT, Cell, Table, markdown, right
-from ata_gym.bench.store.note import Note, roles, sizes
-from ata_gym.bench.studies.benchmark import kinds_in_words
+from ata_gym.bench.store.note import Note, kinds_in_words, roles, sizes
 from ata_gym.bench.studies.training.curves import FIRST_PART, LossReading
 
 _COUNTS = ("policy", "round", "computed", "used")

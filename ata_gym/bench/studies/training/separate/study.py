@@ -147,7 +147,7 @@ class SeparateTrainings(Study):
                 "scenario": None,
                 "policies": [about_policy(policy) for policy in self.policies],
                 "remarks": [],
-                "lower_bound": "",
+                "lower_bound": 0.0,
             }
         opened = store.open_folder(folder, config | self.training.config())
         note = {
