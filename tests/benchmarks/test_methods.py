@@ -96,6 +96,25 @@ def test_an_update_beside_that_of_ringmaster(
         assert ratio < limit
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(32, 32), (64, 128)])
+def test_equal_layers_together_and_one_by_one(
+    rows: int, columns: int, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(1)
+    layers = list(torch.randn(8, rows, columns))
+
+    def together() -> int:
+        return len(spectral(layers))
+
+    def one_by_one() -> int:
+        return sum(len(spectral([layer])) for layer in layers)
+
+    first, second = least([together, one_by_one])
+    print(f"\neight layers of {rows} x {columns}: {first / second:.2f} times one by one")
+    assert first < 1.15 * second
+
+
 def test_the_operations_of_the_spectral_step() -> None:
     trainer = Trainer("digits", 1)
     of_gradient = operations(trainer.gradient)

@@ -41,19 +41,22 @@ def spectral(parts: list[Tensor]) -> list[Tensor]:
     convolution, is a matrix with a row for each output; a vector or a number is a matrix with one
     row, m / ||m|| exactly. Matrices of one shape, as of equal layers, are computed together.
     """
-    matrices = [part.reshape(len(part) if part.dim() > 1 else 1, -1) for part in parts]
-    groups = defaultdict[tuple[torch.Size, torch.dtype, torch.device], list[int]](list)
-    for place, matrix in enumerate(matrices):
-        groups[matrix.shape, matrix.dtype, matrix.device].append(place)
     directions = list(parts)
-    for places in groups.values():
+    groups = defaultdict[tuple[torch.Size, torch.dtype, torch.device], list[int]](list)
+    for place, part in enumerate(parts):
+        if part.dim() > 1:
+            groups[part.shape, part.dtype, part.device].append(place)
+        else:
+            directions[place] = part / _length(part)
+    for (shape, *_), places in groups.items():
+        matrices = [parts[place].flatten(1) for place in places]
         # One matrix alone takes less time without a dimension more.
         if len(places) == 1:
-            group: Iterable[Tensor] = [_orthogonal(matrices[places[0]])]
+            group: Iterable[Tensor] = [_orthogonal(matrices[0])]
         else:
-            group = _orthogonal(torch.stack([matrices[place] for place in places]))
+            group = _orthogonal(torch.stack(matrices))
         for place, direction in zip(places, group, strict=True):
-            directions[place] = direction.reshape(parts[place].shape)
+            directions[place] = direction.reshape(shape)
     return directions
 
 
