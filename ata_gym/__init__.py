@@ -11,10 +11,11 @@ Users type the names below most; the subpackages hold the rest.
 from typing import TYPE_CHECKING
 
 from ata_gym.utils.imports.after_import import after_import
+from ata_gym.utils.imports.garbage import no_garbage
 from ata_gym.utils.imports.lazy import lazy_names
 from ata_gym.utils.process.signals import quiet_start
 
-with quiet_start():
+with quiet_start(), no_garbage():
     import gymnasium
 
 if TYPE_CHECKING:

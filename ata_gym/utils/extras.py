@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from ata_gym.utils.errors import described, note_user_module, place_of
+from ata_gym.utils.imports.garbage import no_garbage
 
 
 class MissingExtraError(ImportError):
@@ -37,7 +38,8 @@ def require(module: str, extra: str, purpose: str = "This part of ata-gym") -> M
         Reading a trace needs no_such_module: pip install "ata-gym[bench]"
     """
     try:
-        return importlib.import_module(module)
+        with no_garbage():
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from ata_gym.utils.imports.garbage import no_garbage
+
 
 def lazy_names(
     package: str,
@@ -34,7 +36,8 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if check is not None:
             check(name)
-        module = import_module(f"{package}.{modules[name]}")
+        with no_garbage():
+            module = import_module(f"{package}.{modules[name]}")
         if modules[name] == name:
             return module
         return getattr(module, name)
