@@ -193,7 +193,7 @@ def test_keeps_the_contract(name: str) -> None:
     dispatch = "Dispatch" in ata_policies.load(name).env_id
     rounds = 4
     if name in BY_KIND:
-        rounds = 6 if dispatch else 10
+        rounds = 6 if dispatch else 16
     check_policy(name, rounds=rounds)
 
 
