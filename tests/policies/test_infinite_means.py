@@ -19,7 +19,7 @@ from ata_policies.planning.race_search import EVERYTHING, race_allocation
 from ata_policies.steps import decide
 
 N = 4
-ROUNDS = 200
+ROUNDS = 100
 ENDLESS = pareto([0.6] * N, [1.0, 2.0, 1.5, 3.0])
 ONE = pareto([0.6] * (N - 1), [1.0, 2.0, 3.0]) + exponential(2.0)
 LEAVE = Spot(0.3, 0.5, deadline=5.0)
@@ -30,7 +30,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "all but one": {"pool": ONE},
     "all but one, which leaves": {"pool": ONE, "changes": [LEAVE]},
     "all but one, in turn": {"pool": ONE, "changes": [Switch(every=7), LEAVE]},
-    "places are empty": {"pool": PLACES, "changes": [Redraw(PLACES, every=100, among=((LEAVE,),))]},
+    "places are empty": {"pool": PLACES, "changes": [Redraw(PLACES, every=50, among=((LEAVE,),))]},
     "beside recorded rounds": {
         "pool": ENDLESS + trace([[1.0, 2.0, 3.0]], replay="round"),
         "changes": [LEAVE],

@@ -28,27 +28,24 @@ def command(*words):
 
 PROFILED = """
 import sys, time, torch
-with torch.profiler.profile(
-    activities=[torch.profiler.ProfilerActivity.CPU],
-    schedule=torch.profiler.schedule(wait=0, warmup=1, active=3),
-    on_trace_ready=lambda profiler: profiler.export_chrome_trace(sys.argv[1]),
-) as profiler:
-    for _ in range(4):
-        torch.ones(50, 50) @ torch.ones(50, 50)
-        time.sleep(0.05)
-        profiler.step()
+for path in sys.argv[1:]:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=torch.profiler.schedule(wait=0, warmup=1, active=3),
+        on_trace_ready=lambda profiler: profiler.export_chrome_trace(path),
+    ) as profiler:
+        for _ in range(4):
+            torch.ones(50, 50) @ torch.ones(50, 50)
+            time.sleep(0.05)
+            profiler.step()
 """
 """Each step waits, so that the last is no stub of steps that a loaded machine interrupted."""
 
 
 def test_a_real_profiler_trace_is_read(tmp_path):
     pytest.importorskip("torch")
-    for rank in range(2):
-        subprocess.run(
-            [sys.executable, "-c", PROFILED, tmp_path / f"rank{rank}.json"],
-            check=True,
-            capture_output=True,
-        )
+    paths = [tmp_path / f"rank{rank}.json" for rank in range(2)]
+    subprocess.run([sys.executable, "-c", PROFILED, *paths], check=True, capture_output=True)
     log = read_log(tmp_path)
     assert (log.workers, log.seconds.shape) == (["0", "1"], (3, 2))
     assert (log.seconds > 0).all()

@@ -13,14 +13,22 @@ from unittest import mock
 from tests.waiting import PATIENCE
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    [
+# A rank whose loader has worker processes starts a fork server of its own.
+if multiprocessing.parent_process() is None:
+    PRELOADED = [
         "torch._dynamo",
+        "torch.distributed.fsdp",
+        "torch.distributed.pipelining",
+        "torch.distributed.tensor.parallel",
         "torch.utils.tensorboard",
         "sklearn.datasets",
+        "transformers.trainer",
+        "lightning.pytorch",
         "ata_gym.cluster.torchrun.torch_allocator",
-    ],
-)
+    ]
+else:
+    PRELOADED = ["ata_gym.cluster.torchrun.torch_allocator"]
+CONTEXT.set_forkserver_preload(PRELOADED)
 _ranks: list[tuple[Any, Any]] = []
 """The processes, each with the pipe to it."""
 

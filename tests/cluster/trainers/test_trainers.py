@@ -2,6 +2,7 @@
 double precision.
 """
 
+import multiprocessing
 import os
 import re
 from pathlib import Path
@@ -104,6 +105,8 @@ def with_transformers(folder, weigh, resume=None, stream=False):
 
     from ata_gym.cluster import TaskTrainer
 
+    # as users have it: workers of the loader are forked, and import nothing
+    multiprocessing.set_start_method("fork", force=True)
     args = transformers.TrainingArguments(
         str(folder / "hf"),
         max_steps=STEPS,
