@@ -269,6 +269,9 @@ class DistributionBelief(NamedTuple):
 
         The mask has the shape (E, n); a worker's last round is its last round with feedback.
         """
+        # of each slot, which is quicker to read than of each worker
+        if not (self.tracks[:, :, SLOT.stretch] > 0.0).any():
+            return np.zeros(self.slot.shape, np.bool_)
         return np.asarray(self.of_worker(SLOT.stretch) > 0.0)
 
     def alarmed(self) -> Mask:
