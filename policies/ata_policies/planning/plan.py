@@ -29,6 +29,8 @@ class Problem(NamedTuple):
     budget: int
     prices: Floats
     """(n,) what a unit of each worker's time costs."""
+    usual_price: float
+    """The median of the prices, which counts where no particular worker is meant."""
     weight: float
     """Tasks that the other workers' shapes count for in a worker's own."""
     rounds_left: Floats
@@ -75,6 +77,7 @@ def make_plans(
         result,
         available & ~problem.awaited,
         problem.prices,
+        problem.usual_price,
         problem.rounds_left,
         draws[:, 2:],
     )

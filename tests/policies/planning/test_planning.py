@@ -39,8 +39,8 @@ from ata_policies.planning.knowledge import (
 )
 from ata_policies.planning.local_search import local_search
 from ata_policies.planning.plan import _probe, search
-from ata_policies.planning.race_costs import race_costs
-from ata_policies.planning.race_search import (
+from ata_policies.planning.races.costs import race_costs
+from ata_policies.planning.races.search import (
     EVERYTHING,
     RaceSearch,
     best_race,
@@ -397,6 +397,7 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
         found,
         all_workers,
         np.zeros(workers),
+        0.0,
         np.array([left]),
         draws,
     )
