@@ -177,7 +177,10 @@ def allocation_round(
     # No task is cancelled, and none is lost.
     elapsed = np.zeros((rows, n))
     lost = np.zeros(rows, np.int64)
-    paid = np.where(allocation > 0, latency, 0.0)
+    if latency.any():
+        paid = np.where(allocation > 0, latency, 0.0)
+    else:
+        paid = np.zeros((rows, n))
     return RoundResult(worker, duration, elapsed, started, round_time, worker_time, lost, paid)
 
 
