@@ -117,6 +117,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         "ata_policies.beliefs.distributions.adjustments.age",
         "ata_policies.beliefs.distributions.slices",
         "ata_gym.theory.allocation.beta_rule",
+        "ata_policies.planning.population",
         "ata_policies.planning.knowledge",
         "ata_policies.planning.exploration",
         "ata_policies.planning.trial_choice",

@@ -15,7 +15,6 @@ from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.compiled import inlined, kernel
 from ata_policies.beliefs.distributions.retries import first_of, smallest
-from ata_policies.beliefs.distributions.tails import picked
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import (
     BETA,
@@ -137,8 +136,9 @@ def explore(
         knowledge.latencies.levels()[:, :, None] * knowledge.latencies.shape[:, None],
     )
     idle = (available & ~used & ~untried) | sampled
-    prospects = _prospects(knowledge, reduced, idle, draws, is_idle=True)
-    by_use = _prospects(knowledge, reduced, used, draws, is_idle=False)
+    mean = knowledge.posterior.mean()
+    prospects = _prospects(knowledge, reduced, mean, idle, draws, is_idle=True)
+    by_use = _prospects(knowledge, reduced, mean, used, draws, is_idle=False)
     joint_gain = np.zeros(len(number))
     for row in np.flatnonzero(number > 1).tolist():
         joint_gain[row] = gain_together(
@@ -229,19 +229,33 @@ def gain_together(
 
 
 def _prospects(
-    knowledge: Knowledge, reduced: Reduced, considered: Mask, draws: Floats, *, is_idle: bool
+    knowledge: Knowledge,
+    reduced: Reduced,
+    mean: Floats,
+    considered: Mask,
+    draws: Floats,
+    *,
+    is_idle: bool,
 ) -> _Prospects:
-    """Value the ``considered`` workers, (E, n), which are idle or in use; see ``explore``."""
-    most = min(int(considered.sum(axis=1).max(initial=1)), _MOST_CONSIDERED)
-    workers = np.zeros((len(considered), most), np.int64)
-    number = _fill_considered(considered, *knowledge.posterior, draws, workers)
-    estimates, posterior = knowledge.take(workers)
-    late = picked(knowledge.latencies.spread, workers)
+    """Value the ``considered`` workers of these means, which are idle or not; see ``explore``."""
+    most = min(int(np.count_nonzero(considered, axis=1).max(initial=1)), _MOST_CONSIDERED)
+    workers = np.empty((len(considered), most), np.int64)
+    posterior = knowledge.posterior
+    number, location, evidence, late, lost = _fill_considered(
+        considered,
+        *posterior,
+        *knowledge.estimates,
+        knowledge.latencies.spread,
+        knowledge.start.tasks,
+        draws,
+        workers,
+    )
     # idle since its next tasks are slow, whatever its mean is later
-    young = (picked(knowledge.start.tasks, workers) > 0.0) & is_idle
+    young = (lost > 0.0) & is_idle
     # axes (E, k, j) for each number k of tasks above 0
     limit = knowledge.latencies.at_workers(reduced.limit[:, 1:], workers)
     least = knowledge.latencies.at_workers(reduced.least[:, 1:], workers)
+    estimates = Estimates(location, evidence)
     values = _values(knowledge, estimates, late, reduced.removed[1:], limit, young)
     ordered = _by_value(
         reduced.cost[:, 0],
@@ -252,7 +266,7 @@ def _prospects(
         number,
         young,
         *posterior,
-        posterior.mean(),
+        mean,
         knowledge.shapes,
         knowledge.start.coming,
         knowledge.start.tasks,
@@ -310,13 +324,27 @@ def _is_before(rank: Floats, other: Floats) -> bool:
     return before
 
 
-@kernel("(n),(n),(n),(n),(j)->()", (4,))
+@kernel("(n),(n),(n),(n),(n),(n),(n),(n),(j)->(),(j),(j),(j),(j)", (8,))
 def _fill_considered(
-    considered: Mask, location: Floats, spread: Floats, draws: Floats, out: Ints, number: Ints
+    considered: Mask,
+    location: Floats,
+    spread: Floats,
+    own_location: Floats,
+    own_evidence: Floats,
+    late: Floats,
+    lost: Floats,
+    draws: Floats,
+    workers: Ints,
+    number: Ints,
+    worker_location: Floats,
+    worker_evidence: Floats,
+    worker_late: Floats,
+    worker_lost: Floats,
 ) -> None:
     """Fill in the considered workers, the most optimistic ones of them, and their number.
 
-    Of equal ones those with the least ``draws`` are taken.
+    Of equal ones those with the least ``draws`` are taken. The last outputs are what their own
+    times say, see ``Estimates``, how their latencies spread, and the tasks that they lose.
     """
     size = len(location)
     values = np.empty(size)
@@ -327,9 +355,9 @@ def _fill_considered(
             count += 1
     threshold = math.inf
     last_draw = math.inf
-    if count > len(out):
-        threshold = smallest(values[:count], len(out) - 1)
-        room = len(out)
+    if count > len(workers):
+        threshold = smallest(values[:count], len(workers) - 1)
+        room = len(workers)
         ties = 0
         for i in range(size):
             if considered[i]:
@@ -341,14 +369,20 @@ def _fill_considered(
         last_draw = smallest(values[:ties], room - 1)
     number[0] = 0
     for i in range(size):
-        if considered[i] and number[0] < len(out):
+        if considered[i] and number[0] < len(workers):
             value = _optimistic(location[i], spread[i])
             if value < threshold or (value == threshold and draws[i] <= last_draw):
-                out[number[0]] = i
+                workers[number[0]] = i
                 number[0] += 1
+    workers[number[0] :] = 0
+    for p in range(len(workers)):
+        worker_location[p] = own_location[workers[p]]
+        worker_evidence[p] = own_evidence[workers[p]]
+        worker_late[p] = late[workers[p]]
+        worker_lost[p] = lost[workers[p]]
 
 
-@kernel("(),(l,j),(l,j),(l,j),(j),(),(j),(j),(j),(j),(n),(n),(n),(n)->(j),(j),(j),(j)")
+@kernel("(),(l,j),(l,j),(l,j),(j),(),(j),(n),(n),(n),(n),(n),(n),(n)->(j),(j),(j),(j)")
 def _by_value(
     cost: Floats,
     limit: Floats,
@@ -371,8 +405,8 @@ def _by_value(
 ) -> None:
     """Fill in the fields of ``_Prospects``; see ``explore`` for the formulas.
 
-    The first arrays are over numbers k of tasks and the ``number`` of workers in ``considered``,
-    the last ones over all workers.
+    Up to ``young`` arrays are over numbers k of tasks and the ``number`` of workers in
+    ``considered``, the others over all workers.
     """
     count = number[0]
     size = len(considered)
@@ -392,8 +426,8 @@ def _by_value(
         for level in range(len(limit)):
             level_gain = (cost[0] - least[level, p]) * values[level, p]
             if level_gain > 0.0 and limit[level, p] > 0.0:
-                ratio = max(mean[p] / limit[level, p], 1.0)
-                level_needed = tasks_to_know(shapes[i], spread[p], ratio)
+                ratio = max(mean[i] / limit[level, p], 1.0)
+                level_needed = tasks_to_know(shapes[i], spread[i], ratio)
                 if young[p]:
                     # the tasks that are lost come first, and those that tell are short
                     level_needed = max(lost[i] + level_needed * math.exp(-coming[i]), 1.0)
@@ -408,9 +442,9 @@ def _by_value(
             found[p, _VALUE] = best
             found[p, _SHARE] = 1.0
         found[p, _TASKS] = needed
-        next_mean = mean[p] * math.exp(coming[i])
+        next_mean = mean[i] * math.exp(coming[i])
         rank[p, 0] = -found[p, _VALUE] * found[p, _SHARE] / next_mean
-        rank[p, 1] = _optimistic(location[p], spread[p])
+        rank[p, 1] = _optimistic(location[i], spread[i])
         rank[p, 2] = draws[i]
         # sorted by insertion
         place = p

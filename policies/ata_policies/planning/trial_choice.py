@@ -66,6 +66,7 @@ def _fill_costs(
     """
     size = len(drawn.quantiles)
     slowest = np.zeros(size)
+    mean = np.empty(size)
     work = 0.0
     for level in range(1, len(removed)):
         if removed[level] > len(workers):
@@ -73,11 +74,15 @@ def _fill_costs(
         # ``slowest`` and ``work`` go on from the level before, so that each worker is added once
         for j in range(removed[level - 1], removed[level]):
             i = workers[j]
+            # workers never tried are all alike
+            if j == 0 or not _is_same(drawn, i, workers[j - 1]):
+                for s in range(size):
+                    log_mean = drawn.location[i] + drawn.spread[i] * drawn.quantiles[s]
+                    mean[s] = math.exp(min(log_mean, _LARGEST_LOG_MEAN))
             total = 0.0
             for s in range(size):
-                deviation = drawn.spread[i] * drawn.quantiles[drawn.shuffled[2 * j, s]]
-                mean = math.exp(min(drawn.location[i] + deviation, _LARGEST_LOG_MEAN))
-                time = mean * drawn.shapes[drawn.place[i], drawn.shuffled[2 * j + 1, s]]
+                time = mean[drawn.shuffled[2 * j, s]]
+                time *= drawn.shapes[drawn.place[i], drawn.shuffled[2 * j + 1, s]]
                 late = drawn.shuffled[2 * len(drawn.shuffled) // 3 + j, s]
                 time += drawn.latency[i] * drawn.latency_shape[late]
                 total += time
@@ -87,18 +92,26 @@ def _fill_costs(
 
 
 @inlined
-def _fill_order(workers: Ints, number: int, untried: Mask, newest_first: bool, order: Ints) -> None:
-    """Fill in the places of prospects in the order of a trial; those never tried may come first."""
+def _is_same(drawn: TrialTimes, i: int, other: int) -> bool:
+    """Return whether the means of two workers are drawn alike."""
+    same: bool = (
+        drawn.location[i] == drawn.location[other] and drawn.spread[i] == drawn.spread[other]
+    )
+    return same
+
+
+@inlined
+def _fill_newest_first(workers: Ints, untried: Mask, order: Ints) -> bool:
+    """Fill in the places of prospects, those never tried first; return whether any moved."""
     filled = 0
-    for p in range(number):
-        if untried[workers[p]] or not newest_first:
-            order[filled] = p
-            filled += 1
-    if newest_first:
-        for p in range(number):
-            if not untried[workers[p]]:
+    moved = False
+    for is_old in range(2):
+        for p in range(len(order)):
+            if untried[workers[p]] == (is_old == 0):
+                moved = moved or filled != p
                 order[filled] = p
                 filled += 1
+    return moved
 
 
 @kernel(
@@ -153,15 +166,14 @@ def choose_trial(
             joint_per_task = joint_gain[0] / tasks_to_know(time_shapes[i], spread[i], 1.0)
             break
     size = min(number[0], len(shuffled) // 3)
-    order = np.empty(number[0], np.int64)
+    order = np.arange(number[0])
     trial = np.empty(size, np.int64)
     costs = np.zeros(len(removed))
     best_net = 0.0
     best_level = 0
-    for newest_first in range(2):
-        if newest_first == 1 and new[0] < 2:
+    for newest_first in (False, True):
+        if newest_first and (new[0] < 2 or not _fill_newest_first(workers, untried, order)):
             break
-        _fill_order(workers, number[0], untried, newest_first == 1, order)
         _fill_costs(drawn, workers[order[:size]], removed, round_time, costs)
         # a trial of k workers takes the place of k tasks, for each k of ``removed``
         level = 1

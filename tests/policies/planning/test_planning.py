@@ -440,14 +440,25 @@ def test_after_many_alike_another_kind_stays_possible() -> None:
     assert chance[0] > 4.0 * chance[1] > 0.0
 
 
+def estimate(counts: np.ndarray, totals: np.ndarray, shapes: np.ndarray) -> tuple[Estimates, float]:
+    """What the times of the workers of a row say, and the unit of the means."""
+    no = np.zeros((1, len(counts)))
+    # as in ``predict``
+    with np.errstate(over="ignore"):
+        estimates, exponent = knowledge.estimate_means(
+            counts[None], totals[None], shapes[None], no > 0.0, no
+        )
+    return estimates, float(np.ldexp(1.0, exponent[0, 0]))
+
+
 def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
     times = np.append(20.0 * np.random.default_rng(1).exponential(size=200), 1.0)
-    once = knowledge.estimate_means(np.ones((1, 201)), times[None], np.ones((1, 201)))
+    once, unit = estimate(np.ones(201), times, np.ones(201))
     known = posterior(learn_population(once), once)
-    assert known.mean()[0, -1] > 5.0
+    assert unit * known.mean()[0, -1] > 5.0
     often = once._replace(evidence=np.append(np.ones(200), 100.0)[None])
     np.testing.assert_allclose(
-        posterior(learn_population(often), often).mean()[0, -1],
+        unit * posterior(learn_population(often), often).mean()[0, -1],
         1.0,
         rtol=0.1,
     )
@@ -494,11 +505,7 @@ def test_the_value_of_trying_by_sampling(limit: float, idle: bool) -> None:
 
 def test_extreme_times() -> None:
     counts = np.array([1.0, 5.0, 0.0, 2.0])
-    seen = knowledge.estimate_means(
-        counts[None],
-        np.array([[1e-300, 1e300, 0.0, 0.0]]),
-        np.full((1, 4), 1e-6),
-    )
+    seen, _ = estimate(counts, np.array([1e-300, 1e300, 0.0, 0.0]), np.full(4, 1e-6))
     population = learn_population(seen)
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()
