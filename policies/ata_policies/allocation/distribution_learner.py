@@ -116,6 +116,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         "ata_policies.planning.fewer_tasks",
         "ata_policies.beliefs.distributions.adjustments.age",
         "ata_policies.beliefs.distributions.slices",
+        "ata_policies.beliefs.distributions.tails",
         "ata_gym.theory.allocation.beta_rule",
         "ata_policies.planning.population",
         "ata_policies.planning.knowledge",

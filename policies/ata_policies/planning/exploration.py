@@ -30,7 +30,10 @@ from ata_policies.planning.trial_choice import TrialTimes, choose_trial, tasks_t
 # the stream of keys for the possible times of trials: no other use of ``permutations`` has it
 _TRIAL_TIMES = 4
 _shuffled = lru_cache(maxsize=16)(permutations)
-# workers that are considered closely: the ones with the least optimistic means
+# workers that are considered closely, the ones with the least optimistic means: so many for each
+# task of the budget, within these limits
+_CONSIDERED_PER_TASK = 4
+_LEAST_CONSIDERED = 64
 _MOST_CONSIDERED = 256
 # an optimistic mean is so many standard deviations below the expected logarithm of the mean
 _OPTIMISM = 2.0
@@ -136,9 +139,8 @@ def explore(
         knowledge.latencies.levels()[:, :, None] * knowledge.latencies.shape[:, None],
     )
     idle = (available & ~used & ~untried) | sampled
-    mean = knowledge.posterior.mean()
-    prospects = _prospects(knowledge, reduced, mean, idle, draws, is_idle=True)
-    by_use = _prospects(knowledge, reduced, mean, used, draws, is_idle=False)
+    prospects = _prospects(knowledge, reduced, idle, draws, is_idle=True)
+    by_use = _prospects(knowledge, reduced, used, draws, is_idle=False)
     joint_gain = np.zeros(len(number))
     for row in np.flatnonzero(number > 1).tolist():
         joint_gain[row] = gain_together(
@@ -231,19 +233,21 @@ def gain_together(
 def _prospects(
     knowledge: Knowledge,
     reduced: Reduced,
-    mean: Floats,
     considered: Mask,
     draws: Floats,
     *,
     is_idle: bool,
 ) -> _Prospects:
-    """Value the ``considered`` workers of these means, which are idle or not; see ``explore``."""
-    most = min(int(np.count_nonzero(considered, axis=1).max(initial=1)), _MOST_CONSIDERED)
+    """Value the ``considered`` workers, (E, n), which are idle or in use; see ``explore``."""
+    budget = int(reduced.removed[-1])
+    closely = min(max(_CONSIDERED_PER_TASK * budget, _LEAST_CONSIDERED), _MOST_CONSIDERED)
+    most = min(int(np.count_nonzero(considered, axis=1).max(initial=1)), closely)
     workers = np.empty((len(considered), most), np.int64)
     posterior = knowledge.posterior
     number, location, evidence, late, lost = _fill_considered(
         considered,
-        *posterior,
+        posterior.location,
+        posterior.spread,
         *knowledge.estimates,
         knowledge.latencies.spread,
         knowledge.start.tasks,
@@ -266,7 +270,6 @@ def _prospects(
         number,
         young,
         *posterior,
-        mean,
         knowledge.shapes,
         knowledge.start.coming,
         knowledge.start.tasks,

@@ -70,13 +70,11 @@ class Posterior(NamedTuple):
     """(E, n) its mean."""
     spread: Floats
     """(E, n) its standard deviation."""
+    mean: Floats
+    """(E, n) expected mean times, as if these logarithms were normal.
 
-    def mean(self) -> Floats:
-        """Return expected mean times, (E, n), as if their logarithms were normal.
-
-        Their standard deviation counts as 4 at most.
-        """
-        return np.asarray(np.exp(self.location + 0.5 * np.minimum(self.spread, 4.0) ** 2))
+    Their standard deviation counts as 4 at most.
+    """
 
 
 class Knowledge(NamedTuple):
@@ -103,7 +101,7 @@ class Knowledge(NamedTuple):
 
     def next_mean(self) -> Floats:
         """Return the expected time of each worker's next task, (E, n)."""
-        return self.posterior._replace(location=self.posterior.location + self.start.coming).mean()
+        return np.asarray(self.posterior.mean * np.exp(self.start.coming))
 
 
 class Candidates(NamedTuple):

@@ -15,6 +15,8 @@ _PASSES = 20  # steps of expectation and maximisation
 _MOST_LEARNED_FROM = 512
 # standard deviations beyond which a normal distribution has nothing that counts
 _MOST_DEVIATIONS = 6.0
+# the largest standard deviation of the logarithm of a mean that counts in the expected mean
+_LARGEST_DEVIATION = 4.0
 _LARGEST_EXPONENT = 500.0  # the largest exponent: its exponential is finite
 # a likelihood that is smaller than the largest by the factor exp(60) is none
 _NEGLIGIBLE_EXPONENT = 60.0
@@ -126,7 +128,7 @@ def fill_population(
         hedge[k] = (1.0 - doubt) * share[k] + doubt * prior[k]
 
 
-@kernel("(n),(n),(g),(g)->(n),(n)")
+@kernel("(n),(n),(g),(g)->(n),(n),(n)")
 def fill_posterior(
     location: Floats,
     evidence: Floats,
@@ -134,8 +136,9 @@ def fill_posterior(
     share: Floats,
     out: Floats,
     spread: Floats,
+    mean: Floats,
 ) -> None:
-    """Fill in the mean and the standard deviation of the logarithm of each worker's mean time."""
+    """Fill in the fields of ``Posterior``."""
     width = (place[1] - place[0]) ** 2
     weights = np.empty(len(place))
     untried = -1  # a worker never tried: all of them are the same
@@ -144,6 +147,7 @@ def fill_posterior(
             if untried >= 0:
                 out[i] = out[untried]
                 spread[i] = spread[untried]
+                mean[i] = mean[untried]
                 continue
             untried = i
         _weights(location[i], evidence[i], place, share, weights)
@@ -159,6 +163,7 @@ def fill_posterior(
                 second_moment += weights[g] * centre * centre
         out[i] = first_moment
         spread[i] = math.sqrt(max(second_moment - first_moment * first_moment, 0.0) + inside)
+        mean[i] = math.exp(out[i] + 0.5 * min(spread[i], _LARGEST_DEVIATION) ** 2)
 
 
 @phase

@@ -455,10 +455,10 @@ def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
     times = np.append(20.0 * np.random.default_rng(1).exponential(size=200), 1.0)
     once, unit = estimate(np.ones(201), times, np.ones(201))
     known = posterior(learn_population(once), once)
-    assert unit * known.mean()[0, -1] > 5.0
+    assert unit * known.mean[0, -1] > 5.0
     often = once._replace(evidence=np.append(np.ones(200), 100.0)[None])
     np.testing.assert_allclose(
-        unit * posterior(learn_population(often), often).mean()[0, -1],
+        unit * posterior(learn_population(often), often).mean[0, -1],
         1.0,
         rtol=0.1,
     )
@@ -467,7 +467,7 @@ def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
 def test_what_was_seen_often_stays_and_workers_never_tried_are_as_the_population() -> None:
     seen = Estimates(np.array([[0.3, 2.0, 0.0]]), np.array([[1e6, 1e6, 0.0]]))
     population = learn_population(seen)
-    (location,), (spread,) = posterior(population, seen)
+    (location,), (spread,), _ = posterior(population, seen)
     np.testing.assert_allclose(location[:2], seen.location[0, :2], atol=1e-3)
     np.testing.assert_allclose(location[2], population.place[0] @ population.share[0])
     assert spread[2] > 100.0 * spread[0]
