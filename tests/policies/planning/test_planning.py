@@ -28,7 +28,7 @@ from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.planning import knowledge
-from ata_policies.planning.exploration import explore
+from ata_policies.planning.exploration import _fill_considered, explore
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import (
     Estimates,
@@ -404,6 +404,25 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
     return np.flatnonzero(
         (allocation > 0) & (candidates.members.scatter(found.allocation) == 0),
     ).tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 10**6))
+def test_the_most_optimistic_are_considered_and_of_equal_ones_those_of_least_draws(
+    n: int, most: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    considered = rng.random((1, n)) < 0.7
+    location = rng.integers(0, 4, (1, n)).astype(float)
+    spread = rng.integers(0, 2, (1, n)).astype(float)
+    others = rng.random((5, 1, n))
+    workers = np.empty((1, most), np.int64)
+    number, *parts = _fill_considered(considered, location, spread, *others, workers)
+    order = np.lexsort((others[-1, 0], location[0] - 2.0 * spread[0]))
+    expected = order[considered[0, order]][:most]
+    assert sorted(workers[0, : number[0]]) == sorted(expected)
+    for part, values in zip(parts, others[:-1], strict=True):
+        np.testing.assert_array_equal(part[0], values[0, workers[0]])
 
 
 def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
