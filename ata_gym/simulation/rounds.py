@@ -49,7 +49,7 @@ class RoundResult(NamedTuple):
     """
 
 
-@kernel(f"{LAYOUT}(),(),(),(n),(n),(n),(b),(b)->(n),(),(),(n)", (14, 15))
+@kernel(f"{LAYOUT}(),(),(),(n),(n),(n),(b),(b)->(n),(),()", (14, 15))
 def _run_allocation(
     family: Ints,
     shift: Floats,
@@ -70,7 +70,6 @@ def _run_allocation(
     started_after: Ints,
     round_time: Floats,
     worker_time: Floats,
-    paid: Floats,
 ) -> None:
     """Run a round in which no worker dies and no task is cancelled.
 
@@ -112,9 +111,7 @@ def _run_allocation(
             tasks[b] = started[i] + j
             b += 1
         started_after[i] = started[i] + allocation[i]
-    # These two loops do nothing else, so that they vectorise.
-    for i in range(len(allocation)):
-        paid[i] = latency[i] if allocation[i] > 0 else 0.0
+    # This loop does nothing else, so that it vectorises.
     for b in range(padded):
         uniforms[b] = uniform(key[0], tasks[b], workers[b], episode[0])
     # The columns that decide are alike for all workers of a row.
@@ -169,7 +166,7 @@ def allocation_round(
     rows, n = allocation.shape
     worker = np.empty((rows, budget), np.int64)
     duration = np.empty((rows, budget))
-    started, round_time, worker_time, paid = _run_allocation(
+    started, round_time, worker_time = _run_allocation(
         *task_arguments,
         *noise_keys,
         allocation,
@@ -180,6 +177,10 @@ def allocation_round(
     # No task is cancelled, and none is lost.
     elapsed = np.zeros((rows, n))
     lost = np.zeros(rows, np.int64)
+    if latency.any():
+        paid = np.where(allocation > 0, latency, 0.0)
+    else:
+        paid = np.zeros((rows, n))
     return RoundResult(worker, duration, elapsed, started, round_time, worker_time, lost, paid)
 
 

@@ -15,7 +15,7 @@ from ata_gym.theory.allocation.beta_rule import allocate_by_cost
 from ata_gym.theory.allocation.proxy_loss import allocate_scores
 from ata_gym.typing import Floats, Ints
 from ata_policies.lb_bsp.gpu import balanced
-from ata_policies.planning.race_search import EVERYTHING, race_allocation
+from ata_policies.planning.races.search import EVERYTHING, race_allocation
 from ata_policies.steps import decide
 
 N = 4

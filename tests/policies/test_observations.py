@@ -23,7 +23,7 @@ from ata_policies.allocation.baselines import Uta
 from ata_policies.beliefs.distributions.arrays import SLOT
 from ata_policies.beliefs.memory import Window
 from ata_policies.explanation import listed
-from ata_policies.planning.race_search import RaceSearch
+from ata_policies.planning.races.search import RaceSearch
 from ata_policies.policy import DispatchPolicy
 from ata_policies.registry import DEFAULTS
 from ata_policies.setting import Setting

@@ -35,8 +35,8 @@ from ata_gym.theory.round_time.worker_times import rescaled
 from ata_gym.theory.simulated.costs import simulate
 from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.card import full_scenario_card
-from ata_policies.planning.race_costs import race_costs
-from ata_policies.planning.race_search import best_race, time_with_latency
+from ata_policies.planning.races.costs import race_costs
+from ata_policies.planning.races.search import best_race, time_with_latency
 
 
 def with_latency(pool: Pool, latency: object) -> Pool:

@@ -27,7 +27,7 @@ from ata_gym.theory.round_time.expected import expected_round_times
 from ata_gym.theory.round_time.quadrature import adaptive_rule
 from ata_gym.theory.round_time.worker_times import Sums
 from ata_gym.theory.simulated.slices import slice_means
-from ata_policies.planning.race_search import best_race
+from ata_policies.planning.races.search import best_race
 
 Sampler = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 

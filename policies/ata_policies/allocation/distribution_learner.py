@@ -116,9 +116,12 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         "ata_policies.planning.fewer_tasks",
         "ata_policies.beliefs.distributions.adjustments.age",
         "ata_policies.beliefs.distributions.slices",
+        "ata_policies.beliefs.distributions.tails",
         "ata_gym.theory.allocation.beta_rule",
+        "ata_policies.planning.population",
         "ata_policies.planning.knowledge",
         "ata_policies.planning.exploration",
+        "ata_policies.planning.trial_choice",
         "ata_policies.learned.network",
         "ata_gym.envs.interface.worker_features",
     )
@@ -129,6 +132,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         super().__init__(setting, seed=seed)
         self.weight = real("weight", weight)
         self._prices = setting.prices
+        self._usual_price = float(np.median(self._prices))
         self._network: Network | None = None
         if network and setting.delay == 0 and np.ptp(self._prices) == 0.0:
             self._network = read_network(WEIGHTS)
@@ -318,4 +322,6 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
         rounds_left = np.where(changes > 0.0, until_change, rounds_left) * share
         reach = np.minimum(plan.reach[rows], memory)
         awaited = plan.awaited[rows] > 0
-        return Problem(budget, self._prices, self.weight, rounds_left, reach, awaited)
+        return Problem(
+            budget, self._prices, self._usual_price, self.weight, rounds_left, reach, awaited
+        )

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from ata_gym.envs.interface.worker_features import MEMORY, RoundFeatures, WorkerMemory
 from ata_gym.typing import Floats, Ints, Mask
 from ata_gym.utils.ranges import Counts, Flags, Reals, Wholes
-from ata_policies.beliefs.availability import busy_times, counted
+from ata_policies.beliefs.availability import counted, feedback_totals
 from ata_policies.beliefs.distributions.arrays import HORIZONS, ROW, SLOT
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.learned.network import Network, NetworkMemory
@@ -64,7 +64,7 @@ class Experts(NamedTuple):
             observation: The feedback, with a row axis.
             prices: (n,) what a unit of each worker's time costs in units of runtime.
         """
-        busy = busy_times(observation)
+        busy = feedback_totals(observation).busy
         costs = busy.max(axis=1) + (prices * busy).sum(axis=1)
         compared = (self.decided != _NOBODY) & (costs > 0.0) & (costs < np.inf)
         if "warm_up" in observation:

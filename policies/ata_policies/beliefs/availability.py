@@ -68,24 +68,26 @@ def counted(observation: Mapping[str, NDArray[Any]]) -> tuple[Ints, Floats, Floa
     return worker, duration, np.where(warm_up, 0.0, elapsed)
 
 
-def busy_times(observation: Mapping[str, NDArray[Any]]) -> Floats:
-    """Return for how long each worker was busy in a round, (E, n), with its latency.
+def feedback_totals(observation: Mapping[str, NDArray[Any]]) -> Exposure:
+    """Return each worker's results in a round, and for how long it was busy, with its latency.
 
-    It is 0 for a worker that is warming up.
+    A worker that is warming up has its results, and was busy for 0.
 
     Args:
         observation: A checked observation, with a row axis.
 
     Example:
         >>> round = {"worker": np.array([[0, 0, 1]]), "duration": np.array([[1.0, 2.0, 5.0]])}
-        >>> busy_times(round | {"elapsed": np.array([[0.0, 0.0, 4.0]])})
-        array([[3., 5., 4.]])
+        >>> feedback_totals(round | {"elapsed": np.array([[0.0, 0.0, 4.0]])})
+        Exposure(counts=array([[2., 1., 0.]]), busy=array([[3., 5., 4.]]))
     """
-    rows, n = observation["elapsed"].shape
-    busy = Exposure.empty(rows, n).observe(*counted(observation)).busy
+    worker, duration, elapsed = (observation[name] for name in ("worker", "duration", "elapsed"))
+    counts, busy = Exposure.empty(*elapsed.shape).observe(worker, duration, elapsed)
     if "latency" in observation:
-        busy = busy + observation["latency"] * ~observation.get("warm_up", np.False_)
-    return busy
+        busy = busy + observation["latency"]
+    if "warm_up" in observation:
+        busy = np.where(observation["warm_up"], 0.0, busy)
+    return Exposure(counts, busy)
 
 
 def signs_of_life(worker: Ints, elapsed: Floats, running: Bits | None = None) -> Mask:
@@ -119,8 +121,8 @@ def best_pause(cost: Floats, spell: Floats) -> Ints:
     constant, which is least at exp(x) = 1 + x + cost / spell.
 
     Args:
-        cost: (E, n) what a probe in vain costs, in rounds without the worker.
-        spell: (E, n) mean rounds for which a worker stays away.
+        cost: (...,) what a probe in vain costs each worker, in rounds without the worker.
+        spell: (...,) mean rounds for which each worker stays away.
 
     Example:
         >>> best_pause(np.array([0.0, 10.0, 100.0]), np.array([50.0, 50.0, 50.0]))
@@ -190,8 +192,8 @@ class Availability(NamedTuple):
             deadline: As for ``updated``.
             delay: As for ``updated``.
         """
-        results = results_of(observation["worker"], self.allocation.shape[1])
-        return self.updated(results, busy_times(observation).max(axis=1), deadline, delay)
+        results, busy = feedback_totals(observation)
+        return self.updated(results, busy.max(axis=1), deadline, delay)
 
     def updated(
         self,
@@ -211,6 +213,15 @@ class Availability(NamedTuple):
             delay: How many rounds later than before the next round results are known.
         """
         owing = results < self.allocation
+        # at 0 a probe is sent, and the next one waits for its answer
+        next_wait = np.where(self.wait > 0, self.wait - 1, delay)
+        if not (owing.any() or self.away.any()):
+            return self._replace(
+                wait=next_wait,
+                absence=np.zeros_like(self.absence),
+                rounds=self.rounds + (time > 0.0),
+                time=self.time + time,
+            )
         returned = (self.allocation > 0) & ~owing
         away = (self.away & ~returned) | owing
         whole = ~owing.any(axis=1) & (time > 0.0)
@@ -235,16 +246,16 @@ class Availability(NamedTuple):
             rounds=self.rounds + whole,
             time=self.time + np.where(whole, time, 0.0),
         )
-        pause = np.where(owing, known.next_pause(deadline), self.pause)
-        # at 0 a probe is sent, and the next one waits for its answer
-        next_wait = np.where(self.wait > 0, self.wait - 1, delay)
+        pause = self.pause.copy()
+        pause[owing] = known.next_pause(owing, deadline)
         wait = np.where(owing, pause + delay * ~unanswered, next_wait)
         return known._replace(pause=pause, wait=wait)
 
-    def next_pause(self, deadline: float | None) -> Ints:
-        """Return after how many rounds each worker that owes results is to be probed, (E, n).
+    def next_pause(self, owing: Mask, deadline: float | None) -> Ints:
+        """Return after how many rounds each worker that owes results is to be probed, (k,).
 
         Args:
+            owing: (E, n) these workers, of whom there are k.
             deadline: The time of a round from which tasks of silent workers are handed on, or None.
         """
         until_deadline = np.full(len(self.rounds), _LATE_ROUNDS)
@@ -252,13 +263,14 @@ class Availability(NamedTuple):
             timed = self.time > 0.0
             mean = self.time[timed] / self.rounds[timed]
             until_deadline[timed] = np.minimum(deadline / mean, _MOST_ROUNDS)
-        share = np.maximum(self.share, 1)
+        row = np.nonzero(owing)[0]
+        share = np.maximum(self.share[owing], 1)
         # others that had no task count for one: without them a probe in vain would cost nothing
-        others = np.maximum(self.allocation.sum(axis=1, keepdims=True) - share, 1)
-        late_rounds = until_deadline[:, None] + 1.0 / share
+        others = np.maximum(self.allocation.sum(axis=1)[row] - share, 1)
+        late_rounds = until_deadline[row] + 1.0 / share
         cost = late_rounds * others / share
-        spell = (self.spell_rounds[:, None] + cost / 2.0) / (self.spells[:, None] + 1)
-        return best_pause(cost, np.maximum(spell, np.maximum(self.absence, 1)))
+        spell = (self.spell_rounds[row] + cost / 2.0) / (self.spells[row] + 1)
+        return best_pause(cost, np.maximum(spell, np.maximum(self.absence[owing], 1)))
 
     def note_absences(self, absent: Mask, back: Mask) -> "Availability":
         """Return the availability after workers have left or come back.

@@ -9,7 +9,7 @@ from ata_gym.theory.allocation.proxy_loss import allocate_scores, proxy_loss
 from ata_gym.typing import Bits, Floats, Ints
 from ata_gym.utils.compiled import helper, inlined, kernel, phase
 from ata_gym.utils.ranges import NonNegative, Order, Within
-from ata_policies.planning.race_search import time_with_latency
+from ata_policies.planning.races.search import time_with_latency
 
 # with b results missing, the rest of a round is taken to be R, and R times 1 -+ 1.2 / sqrt b
 _SPREAD = 1.2

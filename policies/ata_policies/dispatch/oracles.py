@@ -13,7 +13,7 @@ from ata_policies.beliefs.moments import Totals
 from ata_policies.dispatch.margin import DispatchWorkers, by_margin
 from ata_policies.dispatch.shadow import ShadowSearch
 from ata_policies.observations import Observation, round_progress
-from ata_policies.planning.race_search import best_race
+from ata_policies.planning.races.search import best_race
 from ata_policies.policy import DispatchPolicy, State
 from ata_policies.setting import Setting
 

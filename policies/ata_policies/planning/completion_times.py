@@ -53,6 +53,9 @@ class Latencies(NamedTuple):
             exponent: (E, 1) they are in the unit 2**exponent.
             size: The number S of equally likely latencies.
         """
+        if not belief.counts.any():
+            none = np.zeros(belief.counts.shape)
+            return cls(none, none, np.ones((len(none), size)))
         mean, spread = (np.ldexp(moment, -exponent) for moment in belief.known())
         deviation = np.sqrt(np.log1p(belief.variation() ** 2))[:, None]
         shape = np.exp(deviation * _latency_quantiles(size))
@@ -61,10 +64,6 @@ class Latencies(NamedTuple):
             np.minimum(spread, _LONGEST_LATENCY),
             shape / shape.mean(axis=1, keepdims=True),
         )
-
-    def of(self, workers: Ints) -> Floats:
-        """Return equally likely latencies of some workers, (E, m, S)."""
-        return np.asarray(picked(self.mean, workers)[:, :, None] * self.shape[:, None])
 
     def levels(self) -> Floats:
         """Return mean latencies from each row's least to its largest, evenly spaced, (E, J).
@@ -86,7 +85,7 @@ class Latencies(NamedTuple):
         """
         number = by_level.shape[2]
         if number == 1:
-            return np.broadcast_to(by_level, (*by_level.shape[:2], workers.shape[1]))
+            return by_level * np.ones(workers.shape[1])
         levels = self.levels()
         width = levels[:, -1:] - levels[:, :1]
         # a row in which all are alike has equal values at all levels

@@ -13,10 +13,8 @@ from scipy.special import ndtri
 from ata_gym.simulation.keys import permutations
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import helper, kernel
-from ata_policies.beliefs.distributions.adjustments.age import SlowStart
-from ata_policies.beliefs.distributions.retries import first_of
-from ata_policies.beliefs.distributions.tails import members, picked
+from ata_gym.utils.compiled import inlined, kernel
+from ata_policies.beliefs.distributions.retries import first_of, smallest
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import (
     BETA,
@@ -27,33 +25,40 @@ from ata_policies.planning.knowledge import (
     value_of_trying,
 )
 from ata_policies.planning.local_search import MOVES, SearchResult, local_search
+from ata_policies.planning.trial_choice import TrialTimes, choose_trial, tasks_to_know
 
 # the stream of keys for the possible times of trials: no other use of ``permutations`` has it
 _TRIAL_TIMES = 4
 _shuffled = lru_cache(maxsize=16)(permutations)
-# workers that are considered closely: the ones with the least optimistic means
+# workers that are considered closely, the ones with the least optimistic means: so many for each
+# task of the budget, within these limits
+_CONSIDERED_PER_TASK = 4
+_LEAST_CONSIDERED = 64
 _MOST_CONSIDERED = 256
 # an optimistic mean is so many standard deviations below the expected logarithm of the mean
 _OPTIMISM = 2.0
-# the largest logarithm of a mean that may be drawn: its exponential is finite
-_LARGEST_LOG_MEAN = 600.0
+# where what is known of a prospect is noted, see ``_Prospects``
+_VALUE = 0
+_SHARE = 1
+_TASKS = 2
 
 
 class _Prospects(NamedTuple):
-    """The workers that are considered closely: j at most; a row with fewer is filled up."""
+    """The workers that are considered closely: j at most; a row with fewer is filled up.
 
+    They come in the order of their value over the expected time of a task, greatest first.
+    """
+
+    number: Ints
+    """(E,) how many places hold such a worker; these come first."""
     workers: Ints
     """(E, j) their indices."""
-    present: Mask
-    """(E, j) which places hold such a worker."""
-    tasks: Floats
-    """(E, j) how many tasks tell what a worker is worth, at least 1."""
     value: Floats
-    """(E, j) what a worker could gain per round, for each of these tasks if it is not young."""
+    """(E, j) what a worker could gain per round, for each of its ``tasks`` if it is not young."""
     share: Floats
     """(E, j) the share of a task in all of them if it is young, else 1."""
-    order: Ints
-    """(E, j) places by value over the expected time of a task, greatest first."""
+    tasks: Floats
+    """(E, j) how many tasks tell what a worker is worth, at least 1."""
 
 
 def explore(
@@ -62,6 +67,7 @@ def explore(
     result: SearchResult,
     available: Mask,
     prices: Floats,
+    usual_price: float,
     rounds_left: Floats,
     draws: Floats,
 ) -> tuple[Ints, Floats]:
@@ -94,7 +100,7 @@ def explore(
 
     Workers are ordered by their value over the expected time of their task; or those never tried
     come first, if that is better. Equal ones come in the order of the ``draws``, and of those never
-    tried B are considered. Where no particular worker is meant, the price is the median price.
+    tried B are considered.
 
     What this costs over many rounds is not proved (``python -m docs.linear_regret`` measures it).
     Of very many workers most are
@@ -107,6 +113,7 @@ def explore(
         result: What the search found for them.
         available: (E, n) the workers that may get tasks.
         prices: (n,) what a unit of each worker's time costs.
+        usual_price: The price where no particular worker is meant.
         rounds_left: (E,) the number N of rounds to come.
         draws: (E, n) uniform from 0 to 1.
 
@@ -114,15 +121,14 @@ def explore(
         The allocation with these tasks, (E, n), and after how many rounds one of the tried workers,
         or of the workers in use, is known much better, (E,).
     """
-    used = candidates.members.scatter(result.allocation) > 0
+    members = candidates.members
+    used = members.scatter(result.allocation) > 0
     untried = available & (knowledge.estimates.evidence == 0.0)
     budget = np.int64(result.allocation[0].sum())
-    rows = np.arange(len(available))
     # of the workers never tried, nothing tells one from another: B of them, at random
     sampled = first_of(np.where(untried, draws, np.inf), budget)
     number = sampled.sum(axis=1)
-    usual_price = float(np.median(prices))
-    candidate_prices = prices[candidates.members.workers]
+    candidate_prices = prices[members.workers]
     reduced = remove_tasks(
         candidates.times,
         candidates.shapes[:, -1],
@@ -133,49 +139,42 @@ def explore(
         knowledge.latencies.levels()[:, :, None] * knowledge.latencies.shape[:, None],
     )
     idle = (available & ~used & ~untried) | sampled
-    # idle since its next tasks are slow, whatever its mean is later
-    young = idle & (knowledge.start.tasks > 0.0)
-    prospects = _prospects(knowledge, reduced, idle, young, draws)
-    by_use = _prospects(knowledge, reduced, used, young, draws)
-    tasks = result.allocation
-    take_candidates = candidates.members.take
-    # what is left to gain once the workers in use are known, as a share
-    remaining_share = np.prod(1.0 - np.minimum(by_use.value / reduced.cost[:, :1], 1.0), axis=1)
-    rounds_to_know = _tasks_to_know(
-        take_candidates(knowledge.shapes), take_candidates(knowledge.posterior.spread)
-    ) / np.maximum(tasks, 1)
-    rounds_to_know = np.where(tasks > 0, rounds_to_know, np.inf).min(axis=1)
-    joint_gain = np.zeros(rows.size)
+    prospects = _prospects(knowledge, reduced, idle, draws, is_idle=True)
+    by_use = _prospects(knowledge, reduced, used, draws, is_idle=False)
+    joint_gain = np.zeros(len(number))
     for row in np.flatnonzero(number > 1).tolist():
         joint_gain[row] = gain_together(
             knowledge, candidates, result, candidate_prices, usual_price, untried[row], row
         )
-    # two orders side by side, [:, 0] by value and [:, 1] with the workers never tried first; from
-    # here on, arrays have the axes (E, order, prefix)
-    newest = picked(untried, picked(prospects.workers, prospects.order)) & prospects.present
-    place = picked(prospects.order, np.argsort(~newest, axis=1, kind="stable"))
-    place = np.stack([prospects.order, place], axis=1)[:, :, :budget]
-    workers = picked(prospects.workers, place)
-    size = prospects.present.sum(axis=1)
-    size = np.stack([size, np.where(number > 1, size, 0)], axis=1)
-    value = picked(prospects.value, place)
-    cost = reduced.cost[:, :1, None]
-    gains = remaining_share[:, None, None] * _gains(
-        value, picked(untried, workers), cost, joint_gain, number
+    most = min(int(budget), _MOST_CONSIDERED)
+    size = candidates.times.shape[2]
+    drawn = TrialTimes(
+        knowledge.posterior.location + knowledge.start.coming,
+        knowledge.posterior.spread,
+        knowledge.latencies.mean,
+        prices,
+        members.place,
+        candidates.shapes,
+        knowledge.latencies.shape,
+        _quantiles(size),
+        _shuffled(_TRIAL_TIMES, 3 * most, size),
     )
-    gains *= _shares(value, picked(prospects.share, place))
-    costs = _costs(knowledge, candidates, reduced, workers, size, prices[workers])
-    # a trial of k workers takes the place of k tasks of the allocation, for each k of ``removed``
-    prefix = np.minimum(reduced.removed, place.shape[2]) - 1
-    net = rounds_left[:, None, None] * gains[:, :, prefix] - costs + cost
-    net = np.where((net > 0.0) & (reduced.removed > 0), net, 0.0)
-    order, level = np.divmod(net.reshape(rows.size, -1).argmax(axis=1), reduced.removed.size)
-    trial = np.arange(place.shape[2]) < reduced.removed[level][:, None]
-    allocation = candidates.members.scatter(reduced.allocation[rows, level])
-    e, j = np.nonzero(trial)
-    allocation[e, workers[e, order[e], j]] = 1
-    needed = np.where(trial, picked(prospects.tasks, place[rows, order]), np.inf)
-    return allocation, np.minimum(rounds_to_know, needed.min(axis=1))
+    allocation, rounds = choose_trial(
+        reduced.removed,
+        reduced.round_time,
+        reduced.cost,
+        reduced.allocation,
+        members.workers,
+        *prospects,
+        by_use.value,
+        untried,
+        knowledge.shapes,
+        *drawn,
+        number,
+        joint_gain,
+        rounds_left,
+    )
+    return allocation, rounds
 
 
 def gain_together(
@@ -187,7 +186,7 @@ def gain_together(
     untried: Mask,
     row: int,
 ) -> float:
-    """Return what workers never tried would gain together per task, if all were tried.
+    """Return what workers never tried would gain together per round, if all were known.
 
     They are B at most, and quantiles of the population. Each alone may gain nothing where several
     workers are about as busy as the busiest.
@@ -228,58 +227,55 @@ def gain_together(
     doubt = np.append(candidates.doubt[row, used], np.zeros(mean.size))
     paid = np.append(candidate_prices[row, used], np.full(mean.size, usual_price))
     joint_search = local_search(times, start, paid, latency=latency, doubt=doubt, moves=MOVES // 2)
-    needed = _tasks_to_know(knowledge.shapes[row, worker], knowledge.posterior.spread[row, worker])
-    return float(max(result.cost[row] - joint_search.cost, 0.0) / needed)
+    return float(max(result.cost[row] - joint_search.cost, 0.0))
 
 
 def _prospects(
-    knowledge: Knowledge, reduced: Reduced, considered: Mask, young: Mask, draws: Floats
+    knowledge: Knowledge,
+    reduced: Reduced,
+    considered: Mask,
+    draws: Floats,
+    *,
+    is_idle: bool,
 ) -> _Prospects:
-    """Value the ``considered`` workers, (E, n); see ``explore`` for the formulas.
-
-    Those that are ``young``, (E, n), are idle, and their next tasks are slow.
-    """
-    among = members(considered)
-    optimism = among.take(knowledge.posterior.location) - _OPTIMISM * among.take(
-        knowledge.posterior.spread
+    """Value the ``considered`` workers, (E, n), which are idle or in use; see ``explore``."""
+    budget = int(reduced.removed[-1])
+    closely = min(max(_CONSIDERED_PER_TASK * budget, _LEAST_CONSIDERED), _MOST_CONSIDERED)
+    most = min(int(np.count_nonzero(considered, axis=1).max(initial=1)), closely)
+    workers = np.empty((len(considered), most), np.int64)
+    posterior = knowledge.posterior
+    number, location, evidence, late, lost = _fill_considered(
+        considered,
+        posterior.location,
+        posterior.spread,
+        *knowledge.estimates,
+        knowledge.latencies.spread,
+        knowledge.start.tasks,
+        draws,
+        workers,
     )
-    near = np.lexsort((among.take(draws), np.where(among.present, optimism, np.inf)))[
-        :, :_MOST_CONSIDERED
-    ]
-    workers = picked(among.workers, near)
-    present = among.present[:, :_MOST_CONSIDERED]
-    estimates, posterior = knowledge.take(workers)
-    late = picked(knowledge.latencies.spread, workers)
-    mean = posterior.mean()
-    # axes (E, k, j) from here on: G_k (1 - M / u_k)+ for each number k of tasks above 0
+    # idle since its next tasks are slow, whatever its mean is later
+    young = (lost > 0.0) & is_idle
+    # axes (E, k, j) for each number k of tasks above 0
     limit = knowledge.latencies.at_workers(reduced.limit[:, 1:], workers)
     least = knowledge.latencies.at_workers(reduced.least[:, 1:], workers)
-    gain = reduced.cost[:, :1, None] - least
-    start = SlowStart(*(picked(field, workers) for field in knowledge.start))
-    young = picked(young, workers)
-    gain = gain * _values(knowledge, estimates, late, reduced.removed[1:], limit, young)
-    ratio = np.maximum(mean[:, None] / np.where(limit > 0.0, limit, np.inf), 1.0)
-    needed = _tasks_to_know(
-        picked(knowledge.shapes, workers)[:, None],
-        posterior.spread[:, None],
-        ratio,
+    estimates = Estimates(location, evidence)
+    values = _values(knowledge, estimates, late, reduced.removed[1:], limit, young)
+    ordered = _by_value(
+        reduced.cost[:, 0],
+        limit,
+        least,
+        values,
+        workers,
+        number,
+        young,
+        *posterior,
+        knowledge.shapes,
+        knowledge.start.coming,
+        knowledge.start.tasks,
+        draws,
     )
-    # of a young worker the tasks that are lost come first, and those that tell are short
-    young = young[:, None]
-    lost = start.tasks[:, None] + needed * np.exp(-start.coming)[:, None]
-    needed = np.where(young, np.maximum(lost, 1.0), needed)
-    useful = (gain > 0.0) & (limit > 0.0) & present[:, None]
-    level = np.where(useful, gain / needed, 0.0).argmax(axis=1)[:, None]
-    gain = np.take_along_axis(gain, level, 1)[:, 0]
-    needed = np.take_along_axis(needed, level, 1)[:, 0]
-    useful = np.take_along_axis(useful, level, 1)[:, 0]
-    share = np.where(young[:, 0], 1.0 / needed, 1.0)
-    value = np.where(useful, gain / np.where(young[:, 0], 1.0, needed), 0.0)
-    tasks = np.where(value > 0.0, needed, 1.0)
-    next_mean = mean * np.exp(start.coming)
-    rank = np.where(present, -value * share / next_mean, np.inf)
-    order = np.argsort(rank, axis=1, kind="stable")
-    return _Prospects(workers, present, tasks, value, share, order)
+    return _Prospects(number, *ordered)
 
 
 def _values(
@@ -309,118 +305,158 @@ def _values(
     return np.stack(values, axis=1)
 
 
-def _tasks_to_know(shapes: Floats, spread: Floats, ratio: Floats | float = 1.0) -> Floats:
-    """Return how many tasks it takes until workers are known much better.
-
-    They are known twice as well then, or told from workers whose mean is less by the ratio r >= 1.
-    """
-    divergence = np.maximum(spread**2, ratio - 1.0 - np.log(ratio))
-    return np.asarray(np.maximum(1.0 / (shapes * np.maximum(divergence, 1e-12)), 1.0))
+@lru_cache(maxsize=4)
+def _quantiles(size: int) -> Floats:
+    """Return equally likely values of the normal distribution, (size,), in increasing order."""
+    return np.asarray(ndtri((np.arange(size) + 0.5) / size))
 
 
-def _gains(value: Floats, is_new: Mask, cost: Floats, joint_gain: Floats, number: Ints) -> Floats:
-    """Return what the first 1, 2, ... workers of each order gain per round, (E, 2, prefix).
-
-    All workers never tried, ``number`` of them, gain ``joint_gain`` together.
-    """
-    gains = cost * (1.0 - np.cumprod(1.0 - np.minimum(value / cost, 1.0), axis=2))
-    so_far = np.cumsum(is_new, axis=2)
-    number = number[:, None, None]
-    # a part of the new workers gains in proportion, and counts only if it is at least half of them
-    all_new = np.maximum(gains, joint_gain[:, None, None] * so_far / np.maximum(number, 1))
-    return np.where((number > 1) & (2.0 * so_far >= number), all_new, gains)
+@inlined
+def _optimistic(location: float, spread: float) -> float:
+    """Return the logarithm of an optimistic mean, by which workers are considered closely."""
+    return location - _OPTIMISM * spread
 
 
-def _shares(value: Floats, share: Floats) -> Floats:
-    """Return the mean share of the first 1, 2, ... workers, (E, 2, prefix), by their values."""
-    total = np.cumsum(value, axis=2)
-    return np.cumsum(value * share, axis=2) / np.where(total > 0.0, total, 1.0)
+@inlined
+def _is_before(rank: Floats, other: Floats) -> bool:
+    """Return whether three numbers, of which the first one counts most, are before three others."""
+    k = 0
+    while k < 2 and rank[k] == other[k]:
+        k += 1
+    before: bool = rank[k] < other[k]
+    return before
 
 
-def _costs(
-    knowledge: Knowledge,
-    candidates: Candidates,
-    reduced: Reduced,
-    workers: Ints,
-    number: Ints,
-    prices: Floats,
-) -> Floats:
-    """Return the expected cost of a round with a trial, for each order and each k, (E, 2, L).
-
-    It is without k tasks of the allocation, and with a task each for the first k of the
-    ``workers``, (E, 2, prefix), of whom there are ``number``, (E, 2).
-    """
-    size = candidates.times.shape[2]
-    place = picked(candidates.members.place, workers)
-    # three shuffles for each worker: of what its mean may be, of its times over the mean, and,
-    # after those of all workers, of its latencies
-    shuffled = _shuffled(_TRIAL_TIMES, 1 << (3 * workers.shape[2]).bit_length(), size)
-    quantiles = ndtri((np.arange(size) + 0.5) / size)  # of the normal distribution, equally likely
-    location, spread = (picked(field, workers) for field in knowledge.posterior)
-    trial = (
-        location + picked(knowledge.start.coming, workers),
-        spread,
-        quantiles,
-        shuffled,
-        candidates.shapes[:, None],
-        picked(knowledge.latencies.mean, workers),
-        knowledge.latencies.shape[:, None],
-    )
-    added_cost = _more(reduced.removed, reduced.round_time[:, None], *trial, place, prices, number)
-    return np.asarray(added_cost + reduced.cost[:, None])
-
-
-@helper("reassoc", "nsz")
-def _wait(round_time: Floats, slowest: Floats) -> float:
-    """Return how long a round is expected to wait for the slowest worker of a trial."""
-    total = 0.0
-    for q in range(len(round_time)):
-        for s in range(len(slowest)):
-            total += max(slowest[s] - round_time[q], 0.0)
-    return total / (len(round_time) * len(slowest))
-
-
-@kernel("(l),(l,q),(j),(j),(s),(k,s),(m,s),(j),(s),(j),(j),()->(l)")
-def _more(
-    removed: Ints,
-    round_time: Floats,
+@kernel("(n),(n),(n),(n),(n),(n),(n),(n),(j)->(),(j),(j),(j),(j)", (8,))
+def _fill_considered(
+    considered: Mask,
     location: Floats,
     spread: Floats,
-    quantiles: Floats,
-    shuffled: Ints,
-    shapes: Floats,
-    latency: Floats,
-    latency_shape: Floats,
-    place: Ints,
-    prices: Floats,
-    prospects: Ints,
-    out: Floats,
+    own_location: Floats,
+    own_evidence: Floats,
+    late: Floats,
+    lost: Floats,
+    draws: Floats,
+    workers: Ints,
+    number: Ints,
+    worker_location: Floats,
+    worker_evidence: Floats,
+    worker_late: Floats,
+    worker_lost: Floats,
 ) -> None:
-    """Compute what the workers of a trial add to the cost; infinite where there are too few.
+    """Fill in the considered workers, the most optimistic ones of them, and their number.
 
-    Their means are drawn by their location and spread, and their times by their shape. A place of
-    -1 means the last shape, the average of all. Their latencies have these means, and one shape.
+    Of equal ones those with the least ``draws`` are taken. The last outputs are what their own
+    times say, see ``Estimates``, how their latencies spread, and the tasks that they lose.
     """
-    number = min(prospects[0], len(location))
-    size = len(quantiles)
-    slowest = np.zeros(size)
-    times = np.empty((number, size))
-    work = np.empty(number)
-    for j in range(number):
-        for s in range(size):
-            mean = math.exp(
-                min(location[j] + spread[j] * quantiles[shuffled[2 * j, s]], _LARGEST_LOG_MEAN)
-            )
-            times[j, s] = mean * shapes[place[j], shuffled[2 * j + 1, s]]
-            late = shuffled[2 * len(location) + j, s]
-            times[j, s] += latency[j] * latency_shape[late]
-        work[j] = prices[j] * times[j].mean()
-    for level in range(len(removed)):
-        out[level] = math.inf
-        if removed[level] <= number:
-            # ``slowest`` holds the maximum over the workers of the level before, so that each
-            # worker is added once
-            for j in range(removed[level - 1], removed[level]):
-                for s in range(size):
-                    slowest[s] = max(slowest[s], times[j, s])
-            out[level] = _wait(round_time[level], slowest) + work[: removed[level]].sum()
+    size = len(location)
+    values = np.empty(size)
+    count = 0
+    for i in range(size):
+        if considered[i]:
+            values[count] = _optimistic(location[i], spread[i])
+            count += 1
+    threshold = math.inf
+    last_draw = math.inf
+    if count > len(workers):
+        threshold = smallest(values[:count], len(workers) - 1)
+        room = len(workers)
+        ties = 0
+        for i in range(size):
+            if considered[i]:
+                value = _optimistic(location[i], spread[i])
+                room -= value < threshold
+                if value == threshold:
+                    values[ties] = draws[i]
+                    ties += 1
+        last_draw = smallest(values[:ties], room - 1)
+    number[0] = 0
+    for i in range(size):
+        if considered[i] and number[0] < len(workers):
+            value = _optimistic(location[i], spread[i])
+            if value < threshold or (value == threshold and draws[i] <= last_draw):
+                workers[number[0]] = i
+                number[0] += 1
+    workers[number[0] :] = 0
+    for p in range(len(workers)):
+        worker_location[p] = own_location[workers[p]]
+        worker_evidence[p] = own_evidence[workers[p]]
+        worker_late[p] = late[workers[p]]
+        worker_lost[p] = lost[workers[p]]
+
+
+@kernel("(),(l,j),(l,j),(l,j),(j),(),(j),(n),(n),(n),(n),(n),(n),(n)->(j),(j),(j),(j)")
+def _by_value(
+    cost: Floats,
+    limit: Floats,
+    least: Floats,
+    values: Floats,
+    considered: Ints,
+    number: Ints,
+    young: Mask,
+    location: Floats,
+    spread: Floats,
+    mean: Floats,
+    shapes: Floats,
+    coming: Floats,
+    lost: Floats,
+    draws: Floats,
+    workers: Ints,
+    value: Floats,
+    share: Floats,
+    tasks: Floats,
+) -> None:
+    """Fill in the fields of ``_Prospects``; see ``explore`` for the formulas.
+
+    Up to ``young`` arrays are over numbers k of tasks and the ``number`` of workers in
+    ``considered``, the others over all workers.
+    """
+    count = number[0]
+    size = len(considered)
+    order = np.empty(size, np.int64)
+    # by what workers are ordered: what comes first decides
+    rank = np.empty((size, 3))
+    found = np.empty((size, 3))
+    for p in range(size):
+        workers[p] = 0
+        value[p] = 0.0
+        share[p] = tasks[p] = 1.0
+    for p in range(count):
+        i = considered[p]
+        best = 0.0
+        gain = 0.0
+        needed = 1.0
+        for level in range(len(limit)):
+            level_gain = (cost[0] - least[level, p]) * values[level, p]
+            if level_gain > 0.0 and limit[level, p] > 0.0:
+                ratio = max(mean[i] / limit[level, p], 1.0)
+                level_needed = tasks_to_know(shapes[i], spread[i], ratio)
+                if young[p]:
+                    # the tasks that are lost come first, and those that tell are short
+                    level_needed = max(lost[i] + level_needed * math.exp(-coming[i]), 1.0)
+                if level_gain / level_needed > best:
+                    best = level_gain / level_needed
+                    gain = level_gain
+                    needed = level_needed
+        if young[p]:
+            found[p, _VALUE] = gain
+            found[p, _SHARE] = 1.0 / needed
+        else:
+            found[p, _VALUE] = best
+            found[p, _SHARE] = 1.0
+        found[p, _TASKS] = needed
+        next_mean = mean[i] * math.exp(coming[i])
+        rank[p, 0] = -found[p, _VALUE] * found[p, _SHARE] / next_mean
+        rank[p, 1] = _optimistic(location[i], spread[i])
+        rank[p, 2] = draws[i]
+        # sorted by insertion
+        place = p
+        while place > 0 and _is_before(rank[p], rank[order[place - 1]]):
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = p
+    for p in range(count):
+        workers[p] = considered[order[p]]
+        value[p] = found[order[p], _VALUE]
+        share[p] = found[order[p], _SHARE]
+        tasks[p] = found[order[p], _TASKS]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import copy, helper, kernel
+from ata_gym.utils.compiled import kernel
 from ata_policies.beliefs.distributions.adjustments.age import SlowStart
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.retries import first_of
@@ -20,10 +20,10 @@ from ata_policies.beliefs.distributions.tails import (
     borrow_tails,
     members,
     own_slices,
-    picked,
 )
-from ata_policies.beliefs.moments import LatencyBelief, learn_shapes, mean_times
+from ata_policies.beliefs.moments import LatencyBelief, learn_shapes
 from ata_policies.planning.completion_times import Latencies
+from ata_policies.planning.population import fill_population, fill_posterior, fill_value
 
 IDLE = 64  # workers that a search considers beyond the B workers that B tasks can go to
 # standard deviations that the beta rule allows for where a search begins from it: its own default
@@ -32,17 +32,8 @@ BETA = 1.5
 _LARGEST_TIME = 2.0**400
 # the mean at places that hold no worker: beyond any mean, so that none of them gets a task
 _FILLED_UP = 2.0**440
-PLACES = 48  # components of the population
-_PASSES = 20  # steps of expectation and maximisation
-# workers from which a population is learned; of more, every second one counts, or every third, ...
-_MOST_LEARNED_FROM = 512
-# standard deviations beyond which a normal distribution has nothing that counts
-_MOST_DEVIATIONS = 6.0
-_LARGEST_EXPONENT = 500.0  # the largest exponent: its exponential is finite
-# a likelihood that is smaller than the largest by the factor exp(60) is none
-_NEGLIGIBLE_EXPONENT = 60.0
-# the part of the variance that is left when the tasks behind an estimate are doubled
-_VARIANCE_LEFT = 0.5
+# the numbers of the places at which the components of the population lie
+_PLACES = np.arange(48.0)
 
 
 class Estimates(NamedTuple):
@@ -79,13 +70,11 @@ class Posterior(NamedTuple):
     """(E, n) its mean."""
     spread: Floats
     """(E, n) its standard deviation."""
+    mean: Floats
+    """(E, n) expected mean times, as if these logarithms were normal.
 
-    def mean(self) -> Floats:
-        """Return expected mean times, (E, n), as if their logarithms were normal.
-
-        Their standard deviation counts as 4 at most.
-        """
-        return np.asarray(np.exp(self.location + 0.5 * np.minimum(self.spread, 4.0) ** 2))
+    Their standard deviation counts as 4 at most.
+    """
 
 
 class Knowledge(NamedTuple):
@@ -110,17 +99,9 @@ class Knowledge(NamedTuple):
     latencies: Latencies
     """What is known of their latencies."""
 
-    def take(self, workers: Ints) -> tuple[Estimates, Posterior]:
-        """Return what the own times of some workers, (E, m), say, and what is known of them."""
-        estimates, posterior = (
-            [picked(field, workers) for field in table]
-            for table in (self.estimates, self.posterior)
-        )
-        return Estimates(*estimates), Posterior(*posterior)
-
     def next_mean(self) -> Floats:
         """Return the expected time of each worker's next task, (E, n)."""
-        return self.posterior._replace(location=self.posterior.location + self.start.coming).mean()
+        return np.asarray(self.posterior.mean * np.exp(self.start.coming))
 
 
 class Candidates(NamedTuple):
@@ -131,14 +112,18 @@ class Candidates(NamedTuple):
 
     members: Members
     """Which workers they are."""
+    mean: Floats
+    """(E, m) their expected means."""
     times: Floats
-    """(E, m, S) equally likely task times, which have the expected means."""
+    """(E, m, S) equally likely task times, which have these means."""
     doubt: Floats
     """(E, m) squared relative deviation of what is known of the means."""
     spread: Floats
     """(E, m) 1.5 standard deviations of a task time."""
     shapes: Floats
     """(E, m + 1, S) their times over their means, and last the average of all of them."""
+    mean_latency: Floats
+    """(E, m) their mean latencies."""
     latency: Floats
     """(E, m, S) equally likely latencies, in an order that the task times do not share."""
 
@@ -161,28 +146,16 @@ def learn_rows(
     belief = belief.take_rows(rows)
     counted, own_times = own_slices(belief)
     moments = borrow_tails(belief, counted, own_times)
+    # evidence stays: what is not known of the fall is alike for all workers of an age
+    start = belief.slow_start()
+    stale = belief.stale()
     counts = moments.counts
-    totals = moments.totals
     shapes = learn_shapes(
         moments.scaled(belief.mass() / np.where(counts > 0.0, counts, 1.0)),
         weight,
     )
-    # a power of two as the unit changes no bits
-    least_mean = np.where(totals > 0.0, mean_times(counts, totals), np.inf).min(axis=1)
-    exponent = np.frexp(np.where(least_mean < np.inf, least_mean, 1.0))[1][:, None]
+    estimates, exponent = estimate_means(counts, moments.totals, shapes, stale, start.past)
     latencies = Latencies.from_belief(latency.take_rows(rows), exponent, SLICES)
-    estimates = estimate_means(
-        counts, np.minimum(np.ldexp(totals, -exponent), _LARGEST_TIME), shapes
-    )
-    estimates = estimates._replace(
-        evidence=np.where(belief.stale(), np.minimum(estimates.evidence, 1.0), estimates.evidence),
-    )
-    # evidence stays: what is not known of the fall is alike for all workers of an age
-    start = belief.slow_start()
-    tried = estimates.evidence > 0.0
-    estimates = estimates._replace(
-        location=np.where(tried, estimates.location - start.past, estimates.location),
-    )
     population = learn_population(estimates)
     return Knowledge(
         belief,
@@ -215,23 +188,26 @@ def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget:
     near = members(
         first_of(np.where(tried, mean, np.inf), number) | (tried & (last > 0)),
     )
-    mean = np.where(near.present, near.take(mean), _FILLED_UP)
-    # -1 for workers that have no slices of their own
-    place = np.where(near.present, near.take(knowledge.counted.place), -1)
-    times = blended(
-        knowledge.slices,
-        place,
-        np.where(near.present, knowledge.belief.later(near.workers), 0.0),
+    mean, place, doubt, spread, mean_latency = _of_candidates(
+        near.workers,
+        near.present,
         mean,
+        knowledge.counted.place,
+        knowledge.posterior.spread,
+        knowledge.shapes,
+        knowledge.latencies.mean,
     )
-    doubt = np.minimum(np.expm1(near.take(knowledge.posterior.spread) ** 2), 1.0)
-    spread = BETA * mean / np.sqrt(near.take(knowledge.shapes))
+    later = np.where(near.present, knowledge.belief.later(near.workers), 0.0)
+    times = blended(knowledge.slices, place, later, mean)
     shapes = np.empty(np.add(times.shape, (0, 1, 0)))
     _fill_shapes(times, near.present, shapes)
-    return Candidates(near, times, doubt, spread, shapes, knowledge.latencies.of(near.workers))
+    latency = mean_latency[:, :, None] * knowledge.latencies.shape[:, None]
+    return Candidates(near, mean, times, doubt, spread, shapes, mean_latency, latency)
 
 
-def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
+def estimate_means(
+    counts: Floats, totals: Floats, shapes: Floats, stale: Mask, past: Floats
+) -> tuple[Estimates, Ints]:
     """Estimate mean times as S / K, with the evidence c K, from K tasks of total time S.
 
     Task times count as gamma of shape c. The logarithm of a gamma time varies more than that says:
@@ -241,13 +217,16 @@ def estimate_means(counts: Floats, totals: Floats, shapes: Floats) -> Estimates:
         counts: (E, n) the numbers K; 0 for a worker never tried.
         totals: (E, n) the total times S.
         shapes: (E, n) the shapes c.
+        stale: (E, n) workers that are due for another trial: their evidence is that of one
+            exponential time at most.
+        past: (E, n) the logarithm of the factor on the mean of each worker's times, which is
+            divided out.
+
+    Returns:
+        The estimates, and the exponents of their units, (E, 1): a power of two changes no bits.
     """
-    tried = counts > 0.0
-    location = np.log(np.maximum(totals / np.where(tried, counts, 1.0), 1e-100))
-    return Estimates(
-        np.where(tried, location, 0.0),
-        np.where(tried, shapes * counts, 0.0),
-    )
+    location, evidence, exponent = _estimate(counts, totals, shapes, stale, past)
+    return Estimates(location, evidence), exponent[:, None]
 
 
 def learn_population(estimates: Estimates) -> Population:
@@ -267,25 +246,7 @@ def learn_population(estimates: Estimates) -> Population:
         >>> float(population.share[population.place < np.log(4.0)].sum().round(1))
         0.5
     """
-    ends = [_ends(location[evidence > 0.0]) for location, evidence in zip(*estimates, strict=True)]
-    number, centre, deviation, first_place, last_place = np.array(ends).T[:, :, None]
-    place = first_place + np.arange(PLACES) * ((last_place - first_place) / (PLACES - 1))
-    place[:, -1:] = last_place
-    prior = np.exp(-0.5 * ((place - centre) / deviation) ** 2)
-    prior /= prior.sum(axis=1, keepdims=True)
-    share = _learn(*estimates, place, prior)
-    doubt = 1.0 / (1.0 + np.sqrt(number))
-    return Population(place, share, (1.0 - doubt) * share + doubt * prior)
-
-
-def _ends(location: Floats) -> tuple[float, ...]:
-    """Return number, centre and deviation of the workers learned from, and the outer places."""
-    location = location[:: -(-location.size // _MOST_LEARNED_FROM)]
-    centre = location.mean()
-    deviation = max(1.0, math.sqrt(((location - centre) ** 2).mean()))
-    first_place = min(centre - 3.0 * deviation, location.min())
-    last_place = max(centre + 3.0 * deviation, location.max())
-    return location.size, centre, deviation, first_place, last_place
+    return Population(*fill_population(*estimates, _PLACES))
 
 
 def posterior(population: Population, estimates: Estimates) -> Posterior:
@@ -293,7 +254,7 @@ def posterior(population: Population, estimates: Estimates) -> Posterior:
 
     For a worker never tried it is from the population alone.
     """
-    return Posterior(*_posterior(*estimates, population.place, population.share))
+    return Posterior(*fill_posterior(*estimates, population.place, population.share))
 
 
 def value_of_trying(
@@ -317,7 +278,64 @@ def value_of_trying(
         limit: (E, L, n) the limits u.
         idle: (E, n) the workers that are idle whatever their means.
     """
-    return np.asarray(_value(*estimates, *population, limit, idle))
+    return np.asarray(fill_value(*estimates, *population, limit, idle))
+
+
+@kernel("(n),(n),(n),(n),(n)->(n),(n),()")
+def _estimate(
+    counts: Floats,
+    totals: Floats,
+    shapes: Floats,
+    stale: Mask,
+    past: Floats,
+    location: Floats,
+    evidence: Floats,
+    exponent: Ints,
+) -> None:
+    """Fill in the estimates, and the exponent of their unit; see ``estimate_means``."""
+    least = math.inf
+    for i in range(len(counts)):
+        if counts[i] > 0.0 and totals[i] > 0.0:
+            least = min(least, totals[i] / counts[i])
+    exponent[0] = math.frexp(least if least < math.inf else 1.0)[1]
+    for i in range(len(counts)):
+        location[i] = evidence[i] = 0.0
+        if counts[i] > 0.0:
+            total = min(math.ldexp(totals[i], -exponent[0]), _LARGEST_TIME)
+            location[i] = math.log(max(total / counts[i], 1e-100))
+            evidence[i] = shapes[i] * counts[i]
+            if stale[i]:
+                evidence[i] = min(evidence[i], 1.0)
+            if evidence[i] > 0.0:
+                location[i] -= past[i]
+
+
+@kernel("(m),(m),(n),(n),(n),(n),(n)->(m),(m),(m),(m),(m)")
+def _of_candidates(
+    workers: Ints,
+    present: Mask,
+    means: Floats,
+    places: Ints,
+    log_spreads: Floats,
+    shapes: Floats,
+    latencies: Floats,
+    mean: Floats,
+    place: Ints,
+    doubt: Floats,
+    spread: Floats,
+    latency: Floats,
+) -> None:
+    """Fill in what is known of the candidates, and the places of their slices; -1 for none.
+
+    Beside the fields of ``Candidates``, arguments are over all workers.
+    """
+    for m in range(len(workers)):
+        i = workers[m]
+        mean[m] = means[i] if present[m] else _FILLED_UP
+        place[m] = places[i] if present[m] else -1
+        doubt[m] = min(math.expm1(log_spreads[i] * log_spreads[i]), 1.0)
+        spread[m] = BETA * mean[m] / math.sqrt(shapes[i])
+        latency[m] = latencies[i]
 
 
 @kernel("(m,s),(m),(k,s)", (2,))
@@ -336,147 +354,3 @@ def _fill_shapes(times: Floats, filled: Mask, out: Floats) -> None:
             out[m, s] += out[i, s]
     for s in range(size):
         out[m, s] /= filled.sum()
-
-
-@helper()
-def _weights(location: float, evidence: float, place: Floats, share: Floats, out: Floats) -> None:
-    """Fill in the chance that a worker is of each component, given its own times."""
-    distance = place[1] - place[0]
-    # the likelihood of K gamma times is proportional to exp(-a (d + exp(-d))), where d is the place
-    # minus the location; the width of the component leaves ``a`` of the evidence
-    a = evidence / (1.0 + evidence * distance * distance)
-    largest = -math.inf
-    total = 0.0
-    in_range = location - place[0] < _LARGEST_EXPONENT
-    # places are evenly spaced, so that exp(-d) is the last one times a factor: no exp in the loop
-    ratio = math.exp(min(location - place[0], _LARGEST_EXPONENT))
-    factor = math.exp(-distance)
-    for g in range(len(place)):
-        d = max(place[g] - location, -_LARGEST_EXPONENT)
-        out[g] = -a * (d + (ratio if in_range else math.exp(-d)))
-        ratio *= factor
-        if share[g] > 0.0 and out[g] > largest:
-            largest = out[g]
-    for g in range(len(place)):
-        if out[g] > largest - _NEGLIGIBLE_EXPONENT:
-            out[g] = share[g] * math.exp(min(out[g] - largest, 0.0))
-        else:
-            out[g] = 0.0
-        total += out[g]
-    for g in range(len(place)):
-        out[g] /= total
-
-
-@kernel("(n),(n),(g),(g)->(g)")
-def _learn(location: Floats, evidence: Floats, place: Floats, prior: Floats, share: Floats) -> None:
-    """Fill in the shares of the components by expectation and maximisation, from the prior on."""
-    tried = np.flatnonzero(evidence)
-    tried = tried[:: -(-len(tried) // _MOST_LEARNED_FROM)]
-    n = len(tried)
-    g = len(place)
-    # the likelihoods do not depend on the shares, so they are computed once
-    ones = np.ones(g)
-    likelihoods = np.empty((n, g))
-    weights = np.empty(g)
-    for i in range(n):
-        _weights(location[tried[i]], evidence[tried[i]], place, ones, likelihoods[i])
-    copy(prior, share)
-    for _ in range(_PASSES):
-        total = prior.copy()
-        for i in range(n):
-            weight_sum = 0.0
-            for k in range(g):
-                weights[k] = share[k] * likelihoods[i, k]
-                weight_sum += weights[k]
-            for k in range(g):
-                total[k] += weights[k] / weight_sum
-        for k in range(g):
-            share[k] = total[k] / (n + 1.0)
-
-
-@kernel("(n),(n),(g),(g)->(n),(n)")
-def _posterior(
-    location: Floats,
-    evidence: Floats,
-    place: Floats,
-    share: Floats,
-    out: Floats,
-    spread: Floats,
-) -> None:
-    """Fill in the mean and the standard deviation of the logarithm of each worker's mean time."""
-    width = (place[1] - place[0]) ** 2
-    weights = np.empty(len(place))
-    untried = -1  # a worker never tried: all of them are the same
-    for i in range(len(location)):
-        if evidence[i] == 0.0:
-            if untried >= 0:
-                out[i] = out[untried]
-                spread[i] = spread[untried]
-                continue
-            untried = i
-        _weights(location[i], evidence[i], place, share, weights)
-        # within a component, both normal: the weight of the worker's own times, and the variance
-        own_weight = width * evidence[i] / (1.0 + width * evidence[i])
-        inside = width / (1.0 + width * evidence[i])
-        first_moment = 0.0
-        second_moment = 0.0
-        for g in range(len(place)):
-            if weights[g] > 0.0:
-                centre = place[g] + own_weight * (location[i] - place[g])
-                first_moment += weights[g] * centre
-                second_moment += weights[g] * centre * centre
-        out[i] = first_moment
-        spread[i] = math.sqrt(max(second_moment - first_moment * first_moment, 0.0) + inside)
-
-
-@kernel("(n),(n),(g),(g),(g),(l,n),(n)->(l,n)")
-def _value(
-    location: Floats,
-    evidence: Floats,
-    place: Floats,
-    share: Floats,
-    hedge: Floats,
-    limits: Floats,
-    idle: Mask,
-    out: Floats,
-) -> None:
-    """Fill in the value of knowing each worker better; see ``value_of_trying``."""
-    width = (place[1] - place[0]) ** 2
-    weights = np.empty(len(place))
-    log_mean = np.empty(len(place))
-    mean = np.empty(len(place))
-    for i in range(len(location)):
-        _weights(location[i], evidence[i], place, hedge if evidence[i] > 0.0 else share, weights)
-        own_weight = width * evidence[i] / (1.0 + width * evidence[i])
-        inside = width / (1.0 + width * evidence[i])
-        deviation = math.sqrt(inside * _VARIANCE_LEFT)
-        expected = 0.0
-        count = 0  # components that count; the others are left out
-        for g in range(len(place)):
-            log_mean[count] = place[g] + own_weight * (location[i] - place[g]) + 0.5 * inside
-            mean[count] = math.exp(min(log_mean[count], _LARGEST_EXPONENT))
-            weights[count] = weights[g]
-            expected += weights[count] * mean[count]
-            count += weights[count] > 1e-9
-        for level in range(len(limits)):
-            limit = limits[level, i]
-            out[level, i] = 0.0
-            if not 0.0 < limit < math.inf:
-                continue
-            # what counts is the part of the mean beyond the limit, on the side where it is not
-            # expected: above the limit for a worker that would be used, below it for any other
-            if expected < limit and not idle[i]:
-                side = -1.0
-            else:
-                side = 1.0
-            useful = math.log(limit)
-            for g in range(count):
-                z = side * (useful - log_mean[g] + 0.5 * deviation * deviation) / deviation
-                if z > -_MOST_DEVIATIONS:
-                    gain = side * (1.0 - mean[g] / limit)
-                    # beyond that, the mean is on that side for certain
-                    if z < _MOST_DEVIATIONS + deviation:
-                        inner = 0.5 * math.erfc(-z / math.sqrt(2.0))
-                        shifted = 0.5 * math.erfc((side * deviation - z) / math.sqrt(2.0))
-                        gain = side * (inner - mean[g] / limit * shifted)
-                    out[level, i] += weights[g] * max(gain, 0.0)

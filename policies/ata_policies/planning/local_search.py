@@ -88,11 +88,19 @@ def local_search(
     begin = np.atleast_2d(np.asarray(starts, np.int64))
     shape = table.shape[:-1]
     orders = time_orders(table.shape[-1])
-    doubts, paid = (
-        np.broadcast_to(np.asarray(value, np.float64), shape) for value in (doubt, prices)
-    )
-    latencies = np.broadcast_to(np.asarray(latency, np.float64), table.shape)
+    latencies = _of_shape(latency, table.shape)
+    doubts = _of_shape(doubt, shape)
+    paid = _of_shape(prices, shape)
     return SearchResult(*_search(table, latencies, doubts, orders, begin, paid, moves))
+
+
+def _of_shape(values: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """Return values of a shape to which they broadcast."""
+    array = np.asarray(values, np.float64)
+    # much quicker than to broadcast what has the shape already
+    if array.shape == shape:
+        return array
+    return np.broadcast_to(array, shape)
 
 
 class _Costs(NamedTuple):

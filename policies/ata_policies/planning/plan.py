@@ -10,7 +10,7 @@ import numpy as np
 from ata_gym.theory.allocation.beta_rule import beta_kernel
 from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.beliefs.distributions.bins import DistributionBelief
-from ata_policies.beliefs.distributions.tails import picked
+from ata_policies.beliefs.distributions.retries import first_of
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.planning.exploration import explore
 from ata_policies.planning.knowledge import Candidates, choose_candidates, learn_rows
@@ -29,6 +29,8 @@ class Problem(NamedTuple):
     budget: int
     prices: Floats
     """(n,) what a unit of each worker's time costs."""
+    usual_price: float
+    """The median of the prices, which counts where no particular worker is meant."""
     weight: float
     """Tasks that the other workers' shapes count for in a worker's own."""
     rounds_left: Floats
@@ -75,6 +77,7 @@ def make_plans(
         result,
         available & ~problem.awaited,
         problem.prices,
+        problem.usual_price,
         problem.rounds_left,
         draws[:, 2:],
     )
@@ -111,30 +114,23 @@ def search(
         draw: (E,) uniform from 0 to 1, by which k is drawn.
     """
     members = candidates.members
-    mean = candidates.times.mean(axis=2)
     start = members.take(last) * members.present
-    latency = candidates.latency.mean(axis=2)
-    order = np.lexsort((latency + mean, ~members.present))
-    number = members.present.sum(axis=1)
     # the last allocation is a start only if all its workers are still there
     begun = start.sum(axis=1) == budget
-    used = (start > 0).sum(axis=1)
-    fastest = np.where(
-        begun,
-        np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, number),
-        number,
-    )
-    # the beta rule gives no task where the mean is infinite; its result is in the order of speed,
-    # and is put back at the workers' own places
-    mean = np.where(np.arange(order.shape[1]) < fastest[:, None], picked(mean, order), np.inf)
-    latency = picked(latency, order)
-    by_rule = np.empty_like(start)
-    zeros = np.zeros_like(mean)
-    np.put_along_axis(
-        by_rule,
-        order,
-        beta_kernel(mean, picked(candidates.spread, order), latency, budget, zeros > 0.0, zeros),
-        1,
+    used = np.count_nonzero(start, axis=1)
+    number = np.count_nonzero(members.present, axis=1)
+    fastest = np.minimum((used * (_LEAST_SHARE + draw)).astype(np.int64) + 1, number)
+    scores = np.where(members.present, candidates.mean_latency + candidates.mean, np.inf)
+    fast = first_of(scores, np.where(begun, fastest, number))
+    # the beta rule gives no task where the mean is infinite
+    nobody = np.zeros(fast.shape, np.bool_)
+    by_rule = beta_kernel(
+        np.where(fast, candidates.mean, np.inf),
+        candidates.spread,
+        candidates.mean_latency,
+        budget,
+        nobody,
+        np.zeros(fast.shape),
     )
     starts = np.stack([np.where(begun[:, None], start, by_rule), by_rule], axis=1)
     return local_search(

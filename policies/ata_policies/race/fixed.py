@@ -10,7 +10,7 @@ from ata_gym.utils.validation import real, whole_number
 from ata_policies.allocation.estimates.thompson import draw_means
 from ata_policies.beliefs.belief import NoPlan
 from ata_policies.beliefs.moments import Exposure
-from ata_policies.planning.race_search import EVERYTHING, race_allocation
+from ata_policies.planning.races.search import EVERYTHING, race_allocation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 

@@ -9,7 +9,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.beliefs.distributions.tails import SLICES
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.planning.completion_times import Latencies
-from ata_policies.planning.race_search import time_with_latency
+from ata_policies.planning.races.search import time_with_latency
 
 
 class RaceLatencies(NamedTuple):

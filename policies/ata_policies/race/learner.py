@@ -17,7 +17,7 @@ from ata_policies.beliefs.distributions.retries import falling_due, first_of, to
 from ata_policies.beliefs.distributions.slices import own_sample, sample
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.observations import LONGEST_TIME, Observation, with_latency_spread
-from ata_policies.planning.race_search import EVERYTHING, STRIDE, RaceSearch, race_allocation
+from ata_policies.planning.races.search import EVERYTHING, STRIDE, RaceSearch, race_allocation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.race.latencies import RaceLatencies
 from ata_policies.race.rates import Rates, learn_rates
@@ -66,7 +66,7 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         E[round time] + price * E[worker time]
 
     in rounds simulated on samples of the learned distributions (see
-    ``ata_policies.planning.race_search.RaceSearch``), where each worker's rate is uncertain
+    ``ata_policies.planning.races.search.RaceSearch``), where each worker's rate is uncertain
     (``learn_rates``). The m workers are the workers of the highest expected rates. Beside them,
     with B tasks each, take part
 

@@ -8,7 +8,7 @@ from ata_gym.typing import Floats, Ints, Mask
 from ata_policies.allocation.oracles import DynamicAllocation
 from ata_policies.beliefs.belief import NoPlan
 from ata_policies.beliefs.moments import Totals
-from ata_policies.planning.race_search import RaceSearch, best_race, race_allocation
+from ata_policies.planning.races.search import RaceSearch, best_race, race_allocation
 from ata_policies.policy import AllocationPolicy, State
 from ata_policies.setting import Setting
 
@@ -21,7 +21,7 @@ class RaceOracle(AllocationPolicy[Totals, NoPlan]):
     """The best race for the price with the distributions known.
 
     E[round time] + price * E[worker time] is least. The race is found before the first round, by
-    ``ata_policies.planning.race_search.best_race``, and kept.
+    ``ata_policies.planning.races.search.best_race``, and kept.
     """
 
     env_id = "ata_gym/TaskRace-v0"

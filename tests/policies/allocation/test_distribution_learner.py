@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
-from ata_gym import optimal_allocation
+import ata_policies
+from ata_gym import Scenario, optimal_allocation
 from ata_gym.changes import Jump, Spot
 from ata_gym.pools import exponential, gamma, log_normal, pareto, shifted_exponential, trace
 from ata_gym.utils.trees import difference
@@ -143,3 +145,23 @@ def test_the_unit_of_time_does_not_matter(play: Any) -> None:
     pools = (pareto(2.5, unit * np.arange(1.0, 9.0)) for unit in (1.0, 2.0**40, 2.0**-80))
     one, *others = (play(LEARNER, 60, 2, pool=pool, budget=12).actions for pool in pools)
     np.testing.assert_array_equal(others, [one, one])
+
+
+def test_where_workers_pay_latencies_a_row_does_not_depend_on_its_batch() -> None:
+    """Rows differ in how many workers are tried, and each has the shuffles of a row alone."""
+    means = np.linspace(1.0, 9.0, 8)
+    world = Scenario(exponential(means).with_latency(exponential(0.4 * means)), 20)
+
+    def decisions(rows: int, seed: int) -> np.ndarray:
+        envs = gym.make_vec("ata_gym/TaskAllocation-v0", num_envs=rows, scenario=world)
+        policy = ata_policies.make(LEARNER, envs, seed=seed)
+        observation, state, actions = envs.reset(seed=seed)[0], None, []
+        for _ in range(40):
+            action, state = policy.predict(observation, state)
+            observation = envs.step(action)[0]
+            actions.append(action)
+        return np.stack(actions, axis=1)
+
+    batch = decisions(3, 0)
+    for row in range(3):
+        np.testing.assert_array_equal(batch[row], decisions(1, row)[0])

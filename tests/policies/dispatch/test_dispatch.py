@@ -26,7 +26,7 @@ from ata_policies.dispatch.learner import RoundByRound
 from ata_policies.dispatch.margin import DispatchWorkers, by_margin
 from ata_policies.dispatch.remaining_time import DispatchRest, by_remaining_time
 from ata_policies.dispatch.shadow import ShadowSearch
-from ata_policies.planning.race_search import best_race
+from ata_policies.planning.races.search import best_race
 from ata_policies.steps import play as steps_of
 from tests.policies.conftest import Run
 

@@ -28,7 +28,7 @@ from ata_gym.theory.simulated.slices import slice_means
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.moments import LatencyBelief
 from ata_policies.planning import knowledge
-from ata_policies.planning.exploration import explore
+from ata_policies.planning.exploration import _fill_considered, explore
 from ata_policies.planning.fewer_tasks import Reduced, remove_tasks
 from ata_policies.planning.knowledge import (
     Estimates,
@@ -39,8 +39,8 @@ from ata_policies.planning.knowledge import (
 )
 from ata_policies.planning.local_search import local_search
 from ata_policies.planning.plan import _probe, search
-from ata_policies.planning.race_costs import race_costs
-from ata_policies.planning.race_search import (
+from ata_policies.planning.races.costs import race_costs
+from ata_policies.planning.races.search import (
     EVERYTHING,
     RaceSearch,
     best_race,
@@ -397,12 +397,32 @@ def tries(workers: int, results: dict[int, list[float]], budget: int, left: floa
         found,
         all_workers,
         np.zeros(workers),
+        0.0,
         np.array([left]),
         draws,
     )
     return np.flatnonzero(
         (allocation > 0) & (candidates.members.scatter(found.allocation) == 0),
     ).tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 10**6))
+def test_the_most_optimistic_are_considered_and_of_equal_ones_those_of_least_draws(
+    n: int, most: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    considered = rng.random((1, n)) < 0.7
+    location = rng.integers(0, 4, (1, n)).astype(float)
+    spread = rng.integers(0, 2, (1, n)).astype(float)
+    others = rng.random((5, 1, n))
+    workers = np.empty((1, most), np.int64)
+    number, *parts = _fill_considered(considered, location, spread, *others, workers)
+    order = np.lexsort((others[-1, 0], location[0] - 2.0 * spread[0]))
+    expected = order[considered[0, order]][:most]
+    assert sorted(workers[0, : number[0]]) == sorted(expected)
+    for part, values in zip(parts, others[:-1], strict=True):
+        np.testing.assert_array_equal(part[0], values[0, workers[0]])
 
 
 def test_one_task_tells_little_of_workers_as_alike_as_their_times_are_not() -> None:
@@ -439,14 +459,25 @@ def test_after_many_alike_another_kind_stays_possible() -> None:
     assert chance[0] > 4.0 * chance[1] > 0.0
 
 
+def estimate(counts: np.ndarray, totals: np.ndarray, shapes: np.ndarray) -> tuple[Estimates, float]:
+    """What the times of the workers of a row say, and the unit of the means."""
+    no = np.zeros((1, len(counts)))
+    # as in ``predict``
+    with np.errstate(over="ignore"):
+        estimates, exponent = knowledge.estimate_means(
+            counts[None], totals[None], shapes[None], no > 0.0, no
+        )
+    return estimates, float(np.ldexp(1.0, exponent[0, 0]))
+
+
 def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
     times = np.append(20.0 * np.random.default_rng(1).exponential(size=200), 1.0)
-    once = knowledge.estimate_means(np.ones((1, 201)), times[None], np.ones((1, 201)))
+    once, unit = estimate(np.ones(201), times, np.ones(201))
     known = posterior(learn_population(once), once)
-    assert known.mean()[0, -1] > 5.0
+    assert unit * known.mean[0, -1] > 5.0
     often = once._replace(evidence=np.append(np.ones(200), 100.0)[None])
     np.testing.assert_allclose(
-        posterior(learn_population(often), often).mean()[0, -1],
+        unit * posterior(learn_population(often), often).mean[0, -1],
         1.0,
         rtol=0.1,
     )
@@ -455,7 +486,7 @@ def test_a_single_short_time_is_not_believed_where_all_are_slow() -> None:
 def test_what_was_seen_often_stays_and_workers_never_tried_are_as_the_population() -> None:
     seen = Estimates(np.array([[0.3, 2.0, 0.0]]), np.array([[1e6, 1e6, 0.0]]))
     population = learn_population(seen)
-    (location,), (spread,) = posterior(population, seen)
+    (location,), (spread,), _ = posterior(population, seen)
     np.testing.assert_allclose(location[:2], seen.location[0, :2], atol=1e-3)
     np.testing.assert_allclose(location[2], population.place[0] @ population.share[0])
     assert spread[2] > 100.0 * spread[0]
@@ -493,11 +524,7 @@ def test_the_value_of_trying_by_sampling(limit: float, idle: bool) -> None:
 
 def test_extreme_times() -> None:
     counts = np.array([1.0, 5.0, 0.0, 2.0])
-    seen = knowledge.estimate_means(
-        counts[None],
-        np.array([[1e-300, 1e300, 0.0, 0.0]]),
-        np.full((1, 4), 1e-6),
-    )
+    seen, _ = estimate(counts, np.array([1e-300, 1e300, 0.0, 0.0]), np.full(4, 1e-6))
     population = learn_population(seen)
     known = posterior(population, seen)
     assert np.isfinite(known.location).all()

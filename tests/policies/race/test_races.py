@@ -21,7 +21,7 @@ from ata_gym.pools import (
 from ata_gym.simulation.keys import stream_keys
 from ata_policies import Setting
 from ata_policies.beliefs.moments import Exposure
-from ata_policies.planning.race_search import best_race
+from ata_policies.planning.races.search import best_race
 from ata_policies.policy import State
 from ata_policies.race.fixed import RaceBackup, RaceCaps, RaceFastest
 from ata_policies.race.learner import RaceLearner

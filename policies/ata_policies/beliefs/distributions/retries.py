@@ -66,7 +66,7 @@ def falling_due(rate: Floats, end: Floats, start: Floats) -> Ints:
 
 
 @phase
-def _smallest(values: Floats, place: int) -> float:
+def smallest(values: Floats, place: int) -> float:
     """Return the value at a place of the ascending order, by Hoare's selection.
 
     ``np.partition`` would take seconds to compile. The values change their order.
@@ -115,7 +115,7 @@ def first_of(scores: Floats, number: Ints, out: Mask) -> None:
     remaining = min(number[0], size)
     if remaining <= 0:
         return
-    threshold = _smallest(finite[:size], remaining - 1)
+    threshold = smallest(finite[:size], remaining - 1)
     for i in range(len(scores)):
         out[i] = scores[i] < threshold
         remaining -= out[i]

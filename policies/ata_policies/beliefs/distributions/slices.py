@@ -403,33 +403,36 @@ def _cut(pieces: Pieces, number: int, tail: bool, start: float, mean: float, out
     # ``used`` is how much of the piece's chance the slices before took
     piece = 0
     used = 0.0
+    chance = chances[0] if number > 0 else 1.0
+    inverse = 1.0 / chance
     for s in range(size):
         need = 1.0 / size
         total = 0.0
         # each pass uses up the piece, or nothing more is needed
         while need > 0.0 and piece < number:
-            chance = chances[piece]
             is_last = piece == number - 1
             if is_last:
                 take = need
             else:
                 take = min(need, chance - used)
-            begin = min(used / chance, 1.0)
-            end = min((used + take) / chance, 1.0)
             if is_last and tail:
                 # the mean of start - mean ln v over v from 1 - end to 1 - begin, times how likely
                 # it is
-                v = 1.0 - end
-                w = 1.0 - begin
+                v = 1.0 - min((used + take) / chance, 1.0)
+                w = 1.0 - min(used / chance, 1.0)
                 upper = w - w * math.log(w) if w > 0.0 else 0.0
                 lower = v - v * math.log(v) if v > 0.0 else 0.0
                 area = upper - lower
                 total += take * start + chance * mean * area
             else:
-                total += take * (centre[piece] + half[piece] * (begin + end - 1.0))
+                # twice the place in the piece of the middle of what is taken
+                place = min((2.0 * used + take) * inverse, 2.0)
+                total += take * (centre[piece] + half[piece] * (place - 1.0))
             need -= take
             used += take
             if not is_last and used >= chance:
                 piece = piece + 1
                 used = 0.0
+                chance = chances[piece]
+                inverse = 1.0 / chance
         out[s] = total * size

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy, helper, inlined, kernel
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.slices import own_sample
 from ata_policies.beliefs.moments import Moments
@@ -51,12 +51,10 @@ class Members(NamedTuple):
 
 def members(mask: Mask) -> Members:
     """Return the workers for which a mask, (E, n), is true."""
-    counts = mask.sum(axis=1)[:, None]
-    place = np.where(mask, np.cumsum(mask, axis=1) - 1, -1)
-    present = np.arange(max(1, counts.max())) < counts
-    workers = np.zeros(present.shape, np.int64)
-    workers[present] = np.nonzero(mask)[1]
-    return Members(workers, present, place)
+    most = int(np.count_nonzero(mask, axis=1).max(initial=1))
+    workers = np.empty((len(mask), most), np.int64)
+    present = np.empty(workers.shape, np.bool_)
+    return Members(workers, present, _fill_members(mask, workers, present))
 
 
 def own_slices(belief: DistributionBelief) -> tuple[Members, Floats]:
@@ -104,67 +102,69 @@ def borrow_tails(belief: DistributionBelief, counted: Members, slices: Floats) -
         >>> (belief.totals[0] / belief.counts[0]).round(1), moments.mean()[0].round(1)
         (array([2.3, 1. ]), array([2. , 1.2]))
     """
-    moments = Moments(belief.counts, belief.totals, belief.deviations)
-    tail, covariance, variance = _tail(slices)
-    # workers whose times are all 0 have no tail that others could borrow
-    has_tail = counted.present & (counted.take(belief.anchor) > 0.0)
-    results = np.where(has_tail, np.maximum(counted.take(belief.counts) - 1.0, 0.0), 0.0)
-    total = np.maximum(results.sum(axis=1, keepdims=True), 1e-9)
-    common_tail, common_covariance, common_variance = (
-        (np.where(has_tail, part, 0.0) * results).sum(axis=1, keepdims=True) / total
-        for part in (tail, covariance, variance)
-    )
-    common_variance = np.maximum(common_variance, 1e-9)
-    share = np.clip(common_covariance / common_variance, 0.0, 1.0)
-    own = _own_weight(tail - common_tail, results / common_variance)
-    factor = np.exp(share * (1.0 - own) * (common_tail - tail))
-    factor = np.where(counted.place >= 0, picked(factor, counted.place), 1.0)
-    return Moments(moments.counts, moments.totals * factor, moments.deviations * factor**2)
+    number = counted.present.sum(axis=1)
+    moments = belief.counts, belief.totals, belief.deviations
+    totals, deviations = _borrow(slices, counted.workers, number, belief.anchor, *moments)
+    return Moments(belief.counts, totals, deviations)
 
 
-def _own_weight(difference: Floats, precision: Floats) -> Floats:
-    """Return the weight t of each worker's tail beside the tail of all, see ``borrow_tails``.
+@kernel("(n),(m),(m)->(n)", (1, 2))
+def _fill_members(mask: Mask, workers: Ints, present: Mask, place: Ints) -> None:
+    """Fill in the fields of ``Members``."""
+    number = 0
+    for i in range(len(mask)):
+        place[i] = -1
+        if mask[i]:
+            workers[number] = i
+            place[i] = number
+            number += 1
+    for m in range(len(workers)):
+        present[m] = m < number
+        if m >= number:
+            workers[m] = 0
 
-    Args:
-        difference: (E, m) by how much it is larger.
-        precision: (E, m) 1 / its variance, (K - 1) / v; 0 where it has none.
-    """
-    total = np.maximum(precision.sum(axis=1, keepdims=True), 1e-9)
-    # by chance alone, the squares have the sum ``degrees``
-    squares = (precision * difference**2).sum(axis=1, keepdims=True)
-    degrees = (precision > 0.0).sum(axis=1, keepdims=True) - 1.0
-    scale = total - (precision**2).sum(axis=1, keepdims=True) / total
-    between = np.maximum(squares - degrees, 0.0) / np.maximum(scale, 1e-9)
-    return np.asarray(between * precision / (between * precision + 1.0))
+
+class _Tail(NamedTuple):
+    """A worker's tail, and what one result tells of it."""
+
+    length: float
+    """The logarithm of the mean over the mean of the times that are cut; 0 without a tail."""
+    covariance: float
+    """Its covariance with the logarithm of the mean, by one result."""
+    variance: float
+    """Its variance, by one result."""
 
 
-@kernel("(s)->(),(),()")
-def _tail(times: Floats, tail: Floats, covariance: Floats, variance: Floats) -> None:
-    """Compute a worker's tail, and by one result its covariance with the mean and its variance."""
+@helper()
+def _tail(times: Floats) -> _Tail:
+    """Compute a worker's tail from equally likely times in increasing order."""
     size = len(times)
     quarter = size // 4
-    tail[0] = covariance[0] = variance[0] = 0.0
-    mean = times.mean()
     median = 0.5 * (times[(size - 1) // 2] + times[size // 2])
+    if not times[size - 1] > _LONG * median:
+        return _Tail(0.0, 0.0, 0.0)
+    mean = times.mean()
     cut_mean = 0.0
     beyond = 0.0
     for s in range(size):
         cut_mean += min(times[s], _LONG * median) / size
         beyond += (times[s] > _LONG * median) / size
     # of extreme times nothing is borrowed
-    if not (beyond > 0.0 and cut_mean > 0.0 and mean / cut_mean < math.inf):
-        return
-    tail[0] = math.log(mean / cut_mean)
+    if not (cut_mean > 0.0 and mean / cut_mean < math.inf):
+        return _Tail(0.0, 0.0, 0.0)
+    length = math.log(mean / cut_mean)
     # to first order, what a time changes in the logarithms of the median, of the cut mean (by
     # itself, and by the limit) and of the mean; around the median, the logarithm of the time rises
     # with the level as it does between the quartiles
     if not times[quarter] > 0.0:
-        return
+        return _Tail(length, 0.0, 0.0)
     quartiles = times[size - 1 - quarter] / times[quarter]
     if not quartiles < math.inf:
-        return
+        return _Tail(length, 0.0, 0.0)
     slope = 2.0 * math.log(quartiles)
     by_limit = _LONG * beyond * median / cut_mean
+    covariance = 0.0
+    variance = 0.0
     for s in range(size):
         if 2 * s < size:
             of_median = -0.5 * slope
@@ -172,5 +172,76 @@ def _tail(times: Floats, tail: Floats, covariance: Floats, variance: Floats) -> 
             of_median = 0.5 * slope
         of_cut = min(times[s], _LONG * median) / cut_mean - 1.0 + by_limit * of_median
         of_mean = times[s] / mean - 1.0
-        covariance[0] += of_mean * (of_mean - of_cut) / size
-        variance[0] += (of_mean - of_cut) ** 2 / size
+        covariance += of_mean * (of_mean - of_cut) / size
+        variance += (of_mean - of_cut) ** 2 / size
+    return _Tail(length, covariance, variance)
+
+
+@inlined
+def _variance_between(length: Floats, common: float, precision: Floats) -> float:
+    """Return the variance tau^2 between the tails of the workers, see ``borrow_tails``.
+
+    Args:
+        length: (m,) the tails.
+        common: The tail of all.
+        precision: (m,) 1 / the variance of each, (K - 1) / v; 0 where it has none.
+    """
+    total = 0.0
+    squared = 0.0
+    # by chance alone, the squares have the sum ``degrees``
+    squares = 0.0
+    degrees = -1.0
+    for p in range(len(length)):
+        total += precision[p]
+        squared += precision[p] * precision[p]
+        squares += precision[p] * (length[p] - common) ** 2
+        degrees += precision[p] > 0.0
+    total = max(total, 1e-9)
+    return max(squares - degrees, 0.0) / max(total - squared / total, 1e-9)
+
+
+@kernel("(m,s),(m),(),(n),(n),(n),(n)->(n),(n)")
+def _borrow(
+    slices: Floats,
+    workers: Ints,
+    number: Ints,
+    anchor: Floats,
+    counts: Floats,
+    totals: Floats,
+    deviations: Floats,
+    new_totals: Floats,
+    new_deviations: Floats,
+) -> None:
+    """Fill in totals and squared deviations; the first ``number`` workers borrow a tail."""
+    copy(totals, new_totals)
+    copy(deviations, new_deviations)
+    size = number[0]
+    length = np.empty(size)
+    results = np.zeros(size)
+    total = 0.0
+    common = 0.0
+    covariance = 0.0
+    variance = 0.0
+    for p in range(size):
+        i = workers[p]
+        tail = _tail(slices[p])
+        length[p] = tail.length
+        # workers whose times are all 0 have no tail that others could borrow
+        if anchor[i] > 0.0:
+            results[p] = max(counts[i] - 1.0, 0.0)
+            total += results[p]
+            common += tail.length * results[p]
+            covariance += tail.covariance * results[p]
+            variance += tail.variance * results[p]
+    total = max(total, 1e-9)
+    common /= total
+    variance = max(variance / total, 1e-9)
+    share = min(max(covariance / total / variance, 0.0), 1.0)
+    precision = results / variance
+    between = _variance_between(length, common, precision)
+    for p in range(size):
+        i = workers[p]
+        own = between * precision[p] / (between * precision[p] + 1.0)
+        factor = math.exp(share * (1.0 - own) * (common - length[p]))
+        new_totals[i] *= factor
+        new_deviations[i] *= factor * factor

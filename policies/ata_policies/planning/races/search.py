@@ -18,7 +18,7 @@ from ata_gym.theory.simulated.slices import slice_means
 from ata_gym.typing import Floats, Ints
 from ata_gym.utils.validation import non_negative, whole_number
 from ata_policies.beliefs.distributions.retries import first_of
-from ata_policies.planning.race_costs import race_costs
+from ata_policies.planning.races.costs import race_costs
 
 EVERYTHING = 2**40  # a number of tasks to share out that stands for B tasks for every worker
 # takes the place of a score of 0, for which RAS has a rule of its own
