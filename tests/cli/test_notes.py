@@ -40,7 +40,7 @@ def test_a_note_of_bench_is_refused_by_file_and_field(benched: Any) -> None:
         "loss_curve",
         *(f"loss_curve.{name}[{place}]" for name in ("round", "loss") for place in (0, 1)),
     }
-    optional = {"price", "least_cost", *curve}
+    optional = {"price", "lower_bound", "least_cost", *curve}
     for read in (lambda: write_page(out), lambda: two_folders.compare_folders(out, out)):
         taken = refused_by_field(out / "about.json", read)
         assert {name for name in taken if ".facts." not in name} == optional

@@ -349,7 +349,7 @@ def test_a_note_is_refused_by_file_and_field(trained, tmp_path, monkeypatch):
     about["policies"] = about["policies"][:1]
     (out / "about.json").write_text(json.dumps(about), "utf-8")
     accepted = refused_by_field(out / "about.json", lambda: bench.read(out))
-    assert {name for name in accepted if ".facts." not in name} == {"price"}
+    assert {name for name in accepted if ".facts." not in name} == {"price", "lower_bound"}
 
 
 def test_a_folder_without_an_agent_is_refused(trained, tmp_path):
