@@ -68,21 +68,24 @@ class PerturbedLeader(AllocationPolicy[Totals, Losses]):
             observation["worker"], observation["duration"]
         )
         times = np.divide(
-            last.totals, last.counts, out=np.zeros_like(last.totals), where=last[0] > 0
+            last.totals, last.counts, out=np.zeros_like(last.totals), where=last.counts > 0
         )
         total = state.plan.total + state.plan.waits * times
         decided = state._replace(plan=Losses(total, np.zeros_like(total)))
         decisions = self._decisions(decided, 1 + self.redraws)
-        action, again = decisions[:, 0], decisions[:, 1:] > 0
+        action = decisions[:, 0]
+        again = decisions[:, 1:] > 0
         waits = np.where(again.any(axis=1), 1 + again.argmax(axis=1), self.redraws)
         waits = np.where(action > 0, waits, 0).astype(np.float64)
         return action, decided._replace(plan=Losses(total, waits))
 
     def _decisions(self, state: State[Totals, Losses], number: int) -> Ints:
         """Decisions of a round under different perturbations, (E, number, n); the first counts."""
-        n, budget = self.setting.n, self.setting.budget
+        n = self.setting.n
+        budget = self.setting.budget
         keys = derive_keys(state.round_keys()[:, None], 1, np.arange(number))
-        busy, tasks = state.belief.totals.sum(axis=1), state.belief.counts.sum(axis=1)
+        busy = state.belief.totals.sum(axis=1)
+        tasks = state.belief.counts.sum(axis=1)
         mean = np.divide(busy, tasks, out=np.ones_like(busy), where=tasks > 0)
         rounds = np.maximum(state.round, 1)
         eta = self.rate * np.sqrt((np.log(n) + 1) / (min(budget, n) * n * rounds))

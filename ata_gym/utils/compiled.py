@@ -80,6 +80,20 @@ def copy(source: NDArray[Any], target: NDArray[Any]) -> None:
         target[i] = source[i]
 
 
+@helper("reassoc", "nsz")
+def dot(x: NDArray[Any], y: NDArray[Any]) -> float:
+    """Return the sum of x_k y_k, added in any order, so that it vectorises.
+
+    Args:
+        x: The numbers x_k, shape (k,).
+        y: The numbers y_k, shape (k,).
+    """
+    total = 0.0
+    for k in range(len(x)):
+        total += x[k] * y[k]
+    return total
+
+
 class Gufunc:
     """A loop over one row, compiled at the first call into a gufunc that broadcasts over rows.
 

@@ -24,8 +24,8 @@ Play = Callable[[], None]
 def rewards(rng: np.random.Generator, workers: Sequence[int]) -> list[float]:
     """The rewards of a round, from 0 to 1, high for short times: worker i takes 1 + i / N."""
     means = 1.0 + np.array(workers) / N
-    seconds: list[float] = (1.0 - np.minimum(rng.exponential(means) / 8.0, 1.0)).tolist()
-    return seconds
+    values: list[float] = (1.0 - np.minimum(rng.exponential(means) / 8.0, 1.0)).tolist()
+    return values
 
 
 def smpybandits() -> Play:

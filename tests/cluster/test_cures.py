@@ -3,6 +3,7 @@ pip say, without a network.
 """
 
 import ast
+import os
 import shlex
 import subprocess
 import sys
@@ -105,8 +106,11 @@ def test_the_commands_of_the_doctor_bring_what_was_missing_and_pip_takes_them(
     for name in ("numba", "llvmlite", "torch"):
         make_wheel(tmp_path, name)
     line = [sys.executable, "-m", "pip", "install", "--force-reinstall", *sorted(requirements)]
-    line += ["--dry-run", "--no-index", "--find-links", str(tmp_path)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    # Nothing is asked of a network.
+    alone = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    done = subprocess.run(
+        [*line, "--dry-run"], capture_output=True, text=True, check=False, env=alone
+    )
     assert done.returncode == 0, done.stderr
     assert "does not provide the extra" not in done.stderr
     assert "Would install ata-gym-1 llvmlite-1 numba-1 torch-1" in done.stdout

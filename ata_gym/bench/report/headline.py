@@ -9,7 +9,7 @@ import numpy as np
 
 from ata_gym.bench.report.quantities import noun
 from ata_gym.bench.report.statistics import CONFIDENCE, Estimate, Pairs, different_pairs
-from ata_gym.bench.role import LEARNER, Role
+from ata_gym.bench.role import Role
 from ata_gym.typing import Floats
 
 Samples = Mapping[str, Mapping[str, Floats]]
@@ -249,7 +249,7 @@ def headline_of_env(samples: Samples, roles: Sequence[Role]) -> str:
     quantity = noun(main_quantity)
     best, tied = best_of(samples, names)
     leader = f"Env {roles[0].env}: {best}"
-    if any(role.kind == LEARNER for role in roles):
+    if any(role.learns for role in roles):
         group_text = "policies that learn"
     else:
         group_text = "policies played, none of which learns"
@@ -282,7 +282,7 @@ def headline_of_env(samples: Samples, roles: Sequence[Role]) -> str:
 
 def _ranked(roles: Sequence[Role]) -> list[str]:
     """Return the policies that learn, or all policies if none learns."""
-    learners = [role.policy for role in roles if role.kind == LEARNER]
+    learners = [role.policy for role in roles if role.learns]
     return learners or [role.policy for role in roles]
 
 

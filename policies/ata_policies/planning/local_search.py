@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import copy, helper, inlined, kernel
+from ata_gym.utils.compiled import copy, dot, helper, inlined, kernel
 from ata_policies.planning.completion_times import (
     FEWER,
     MORE,
@@ -120,15 +120,6 @@ class _Costs(NamedTuple):
 
 
 @helper("reassoc", "nsz")
-def _dot(x: Floats, y: Floats) -> float:
-    """Return the sum of x_k y_k."""
-    total = 0.0
-    for k in range(len(x)):
-        total += x[k] * y[k]
-    return total
-
-
-@helper("reassoc", "nsz")
 def _dot3(x: Floats, y: Floats, z: Floats) -> float:
     """Return the sum of x_k y_k z_k."""
     total = 0.0
@@ -155,9 +146,9 @@ def _costs(tables: Tables, tasks: Ints, grid: Grid) -> _Costs:
     for i in range(m):
         neighbours[FEWER, i] = math.inf
         if tables.gives[i]:
-            integral = grid.step * _dot(product, tables.ratio[FEWER, i])
+            integral = grid.step * dot(product, tables.ratio[FEWER, i])
             neighbours[FEWER, i] = tables.linear[FEWER, i] - integral
-        integral = grid.step * _dot(product, tables.ratio[MORE, i])
+        integral = grid.step * dot(product, tables.ratio[MORE, i])
         neighbours[MORE, i] = tables.linear[MORE, i] - integral
     return _Costs(product, neighbours, linear, cost)
 
@@ -252,7 +243,7 @@ def _move_several(
             best_worker = -1
             for i in range(len(change)):
                 if change[i] == 0 and (side == MORE or tables.gives[i]):
-                    value = tables.linear[side, i] - step * _dot(product, tables.ratio[side, i])
+                    value = tables.linear[side, i] - step * dot(product, tables.ratio[side, i])
                     if value < best_value:
                         best_value = value
                         best_worker = i

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ata_gym.typing import Floats, Mask
-from ata_gym.utils.compiled import copy, helper, inlined, kernel, phase
+from ata_gym.utils.compiled import copy, dot, helper, inlined, kernel, phase
 
 _PASSES = 20  # steps of expectation and maximisation
 # workers from which a population is learned; of more, every second one counts, or every third, ...
@@ -51,15 +51,6 @@ def _weights(location: float, evidence: float, place: Floats, share: Floats, out
         total += out[g]
     for g in range(len(place)):
         out[g] /= total
-
-
-@helper("reassoc", "nsz")
-def _dot(x: Floats, y: Floats) -> float:
-    """Return the sum of x_k y_k."""
-    total = 0.0
-    for k in range(len(x)):
-        total += x[k] * y[k]
-    return total
 
 
 @inlined
@@ -118,7 +109,7 @@ def fill_population(
     for _ in range(_PASSES):
         total = prior.copy()
         for i in range(n):
-            chance = 1.0 / _dot(share, likelihoods[i])
+            chance = 1.0 / dot(share, likelihoods[i])
             for k in range(g):
                 total[k] += share[k] * likelihoods[i, k] * chance
         for k in range(g):

@@ -347,14 +347,7 @@ class TaskGradients:
         )
 
     @torch.no_grad()
-    def sum(
-        self,
-        message: Floats,
-        tasks: int,
-        first: int,
-        *,
-        settle: bool = True,
-    ) -> Floats:
+    def sum(self, message: Floats, tasks: int, first: int, *, settle: bool = True) -> Floats:
         """Sum the gradient and the buffers over the ranks, with a message of each rank.
 
         Where this rank's layout has changed, the other ranks may still have that of before. Then
