@@ -37,6 +37,7 @@ HEAVY = {
     "tqdm",
 }
 HEAVY |= {"moviepy", "PIL", "pygame", "accelerate", "lightning", "torch", "transformers"}
+HEAVY |= {"numba", "scipy"}
 
 
 def test_the_version_is_the_same_everywhere_and_bibtex_is_that_of_the_citation_file():

@@ -46,30 +46,33 @@ def _sum(x: Floats) -> float:
 
 
 @helper()
-def _largest(held: Floats, s: Floats, work: Floats) -> float:
-    """The largest multiple that is held."""
-    for i in range(len(s)):
-        work[i] = held[i] * s[i]
-    # The bits of floats of at least 0 have the order of the floats; integer maxima vectorise.
-    bits = work.view(np.int64)
-    best = np.int64(0)
-    for i in range(len(bits)):
-        best = max(best, bits[i])
-    bits[0] = best
-    return float(work[0])
+def _least(x: Floats) -> np.float64:
+    """The least element above 0, or infinity; no element is below 0.
+
+    The bits of such floats have the order of the floats, and minima of integers vectorise. One is
+    subtracted from the bits, so that 0 wraps to the largest number.
+    """
+    one = np.uint64(1)
+    least = np.uint64(_INFINITE_BITS) - one
+    for i in range(len(x)):
+        least = min(least, np.float64(x[i]).view(np.uint64) - one)
+    return np.uint64(least + one).view(np.float64)
 
 
 @helper()
-def _next(held: Floats, s: Floats, work: Floats) -> float:
-    """The smallest multiple that is not held; ``work`` is overwritten."""
+def _greatest(x: Floats) -> np.float64:
+    """The greatest element; none is below 0."""
+    greatest = np.int64(0)
+    for i in range(len(x)):
+        greatest = max(greatest, np.float64(x[i]).view(np.int64))
+    return np.int64(greatest).view(np.float64)
+
+
+@helper()
+def _multiply(held: Floats, step: float, s: Floats, work: Floats) -> None:
+    """Store in ``work`` the multiple that is ``step`` after the last one held, of each score."""
     for i in range(len(s)):
-        work[i] = (held[i] + 1.0) * s[i]
-    bits = work.view(np.int64)
-    best = bits[0]
-    for i in range(len(bits)):
-        best = min(best, bits[i])
-    bits[0] = best
-    return float(work[0])
+        work[i] = (held[i] + step) * s[i]
 
 
 @helper()
@@ -97,9 +100,11 @@ def _search(n: int, s: Floats, inverse: Floats, held: Floats, work: Floats, budg
         if count < budget:
             low = level
             low_count = count
-            low_next = _next(held, s, work)
+            _multiply(held, 1.0, s, work)
+            low_next = _least(work)
         else:
-            high = np.nextafter(_largest(held, s, work), 0.0)
+            _multiply(held, 0.0, s, work)
+            high = np.nextafter(_greatest(work), 0.0)
             high_count = count
         # No multiple is between the ends: the next ones are equal, and only some of them fit.
         if low_next > high:
@@ -120,41 +125,35 @@ def _complete(s: Floats, held: Floats, work: Floats, missing: int) -> None:
 
     Of equal multiples the lowest index comes first.
     """
-    # An integer view of ``work``: the bits of floats of at least 0 have the order of the floats.
-    bits = work.view(np.int64)
     n = len(s)
     # The next multiples are equal. Each pass holds at least one, as no place beyond n has the
     # least.
     while missing > _LARGEST_MISS:
-        following = _next(held, s, work)
+        _multiply(held, 1.0, s, work)
+        following = _least(work)
         for i in range(n):
-            if (held[i] + 1.0) * s[i] == following and missing > 0:
+            if work[i] == following and missing > 0:
                 held[i] += 1.0
                 missing -= 1
     if missing > 0:
         step = 1.0
     else:
         step = 0.0
-    for i in range(n):
-        work[i] = (held[i] + step) * s[i]
+    _multiply(held, step, s, work)
     # One multiple more in each pass: the next of each worker is in ``work``.
     while missing > 0:
-        smallest = bits[0]
+        smallest = _least(work)
         i = 0
-        for k in range(n):
-            smallest = min(smallest, bits[k])
-        while bits[i] != smallest:
+        while work[i] != smallest:
             i += 1
         held[i] += 1.0
         work[i] = (held[i] + 1.0) * s[i]
         missing -= 1
     # One multiple fewer in each pass: the last of each worker is in ``work``.
     while missing < 0:
-        largest = bits[0]
+        largest = _greatest(work)
         i = n - 1
-        for k in range(n):
-            largest = max(largest, bits[k])
-        while bits[i] != largest:
+        while work[i] != largest:
             i -= 1
         held[i] -= 1.0
         work[i] = held[i] * s[i]
@@ -209,7 +208,9 @@ def _pick_out(scores: Floats, budget: int, near: Ints) -> int:
     """
     n = len(scores)
     # Every (n // _SAMPLE_SIZE)-th score, as bits.
-    sample = scores[: n // _SAMPLE_SIZE * _SAMPLE_SIZE : n // _SAMPLE_SIZE].copy().view(np.int64)
+    sample = np.empty(_SAMPLE_SIZE, np.int64)
+    for k in range(_SAMPLE_SIZE):
+        sample[k] = np.float64(scores[k * (n // _SAMPLE_SIZE)]).view(np.int64)
     # About so many of the sample are among the B smallest scores; the margin is four standard
     # deviations.
     expected = budget * _SAMPLE_SIZE / n
@@ -226,8 +227,7 @@ def _pick_out(scores: Floats, budget: int, near: Ints) -> int:
             high = middle
         else:
             low = middle + 1
-    sample[0] = low
-    bound = sample.view(np.float64)[0]
+    bound = np.int64(low).view(np.float64)
     size = 0
     # Every worker is written and the place moves on only for low scores: no branch, since its
     # prediction would fail often.
@@ -247,19 +247,6 @@ def _pick_out(scores: Floats, budget: int, near: Ints) -> int:
     if size >= budget and bound < math.inf:
         return size
     return 0
-
-
-@helper()
-def _smallest(scores: Floats, work: Ints) -> float:
-    """The smallest score above 0, or infinity."""
-    bits = scores.view(np.uint64)
-    least = np.uint64(_INFINITE_BITS - 1)
-    # One is subtracted from the bits, so that a score of 0 wraps to the largest number. Integer
-    # minima vectorise.
-    for i in range(len(scores)):
-        least = min(least, bits[i] - np.uint64(1))
-    work.view(np.uint64)[0] = least + np.uint64(1)
-    return float(work.view(np.float64)[0])
 
 
 @helper()
@@ -312,7 +299,7 @@ def allocate_kernel(scores: Floats, budget: Ints, untried: Mask, draws: Floats, 
         if zero_count + usual_count == n:
             smallest = 1.0
         else:
-            smallest = _smallest(scores, out)
+            smallest = _least(scores)
     if zero_count == 0 and n > _MANY_WORKERS and remaining <= n // 4:
         picked = _pick_out(scores, remaining, out)
     else:

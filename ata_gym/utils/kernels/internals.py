@@ -51,6 +51,9 @@ It is an empty tuple where the class is not known.
 _LIBRARY: Any = _part("numba.core.codegen", "CPUCodeLibrary")
 """The class of numba that holds the code of a function, and the parts that are linked to it."""
 
+_REORDERING = frozenset({"fast", "reassoc"})
+"""The flags of ``fastmath`` that let LLVM add in another order."""
+
 _USED_OF_LIBRARIES = (
     "_finalize_dynamic_globals",
     "_get_module_for_linking",
@@ -149,11 +152,10 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         library = lowerer.library
         # the library must not refer to itself, or its modules would be kept for too long
         weak = weakref.proxy(library)
-        # the order of sums that may be reordered depends on what is optimised with them
-        parts = library._linking_libraries
-        library.reorders = bool(lowerer.context.fastmath) or any(
-            getattr(part, "reorders", False) for part in parts
-        )
+        # sums that may be reordered are optimised by themselves, so that their order does not
+        # depend on what calls them
+        flags = getattr(lowerer.context.fastmath, "flags", ())
+        library.reorders = not _REORDERING.isdisjoint(flags)
         library.finalize = partial(_end_without_code, weak)
         library._get_module_for_linking = partial(_linked_module, weak)
 
