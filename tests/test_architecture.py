@@ -335,3 +335,30 @@ def test_functions_fit_a_screen_and_have_few_parameters() -> None:
                     many.add(f"{place}:{node.lineno} {node.name}")
     assert not long
     assert not many
+
+
+def is_number(value: ast.expr) -> bool:
+    """Whether the value of an assignment is a constant, by its name or as it is."""
+    if isinstance(value, ast.UnaryOp):
+        return is_number(value.operand)
+    return (
+        isinstance(value, ast.Constant)
+        or ast.unparse(value).isupper()
+        or (ast.unparse(value) in {"math.inf", "math.nan"})
+    )
+
+
+def test_kernels_assign_only_constants_to_slices() -> None:
+    """For an array numba compiles the text of an error, too, which takes half a second."""
+    arrays = {
+        f"{name_of(path)}:{node.lineno} {ast.unparse(node)}"
+        for path in modules().values()
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and is_kernel(function)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and not is_number(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Subscript)
+        if any(isinstance(part, ast.Slice) for part in ast.walk(target.slice))
+    }
+    assert not arrays, "copy and copy_rows of ata_gym.utils.compiled take their place"

@@ -73,11 +73,23 @@ def copy(source: NDArray[Any], target: NDArray[Any]) -> None:
     For ``target[:] = source`` numba compiles the text of an error, too, which takes seconds.
 
     Args:
-        source: The numbers, shape (k, ...).
-        target: The array that gets them, shape (k, ...).
+        source: The numbers, shape (k,).
+        target: The array that gets them, shape (k,).
     """
     for i in range(len(source)):
         target[i] = source[i]
+
+
+@phase
+def copy_rows(source: NDArray[Any], target: NDArray[Any]) -> None:
+    """Copy each row of an array into another one of the same shape, as ``copy`` does.
+
+    Args:
+        source: The numbers, shape (j, k).
+        target: The array that gets them, shape (j, k).
+    """
+    for i in range(len(source)):
+        copy(source[i], target[i])
 
 
 @helper("reassoc", "nsz")

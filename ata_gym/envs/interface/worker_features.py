@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from ata_gym.typing import Floats, Floats32, Ints, Mask
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy_rows, kernel
 from ata_gym.utils.ranges import FINITE, Within
 from ata_gym.utils.validation import LARGEST_COUNT
 
@@ -144,7 +144,7 @@ def _observe(
 ) -> None:
     """Add the results of a step and the elapsed times to the memory."""
     n = len(elapsed)
-    updated[:] = memory
+    copy_rows(memory, updated)
     total = np.zeros(n)
     for r in range(len(worker)):
         i = worker[r]

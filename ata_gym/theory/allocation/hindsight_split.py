@@ -6,7 +6,7 @@ import numpy as np
 
 from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import kernel, phase
+from ata_gym.utils.compiled import copy, kernel, phase
 
 _SEARCHED_TIMES = 1_000_000
 """The number of times of a log that count in the search, about."""
@@ -114,7 +114,7 @@ def _improved(times: Floats, late: Floats, start: Ints, split: Ints) -> None:
         p = 0
         while p < steps:
             worker = last[order[p]]
-            totals[:] = taken
+            copy(taken, totals)
             while p < steps and last[order[p]] == worker:
                 s = order[p]
                 step_late = late[s if len(late) > 1 else 0]

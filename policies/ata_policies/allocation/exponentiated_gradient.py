@@ -7,7 +7,7 @@ import numpy as np
 
 from ata_gym.simulation.keys import uniforms
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy, kernel
 from ata_gym.utils.ranges import Counts, Times
 from ata_gym.utils.validation import real
 from ata_policies.beliefs.belief import NoPlan
@@ -53,7 +53,7 @@ class Penalties(NamedTuple):
 @kernel("(n),(b),(b)->(n)")
 def _penalise(penalty: Floats, worker: Ints, duration: Floats, out: Floats) -> None:
     """Add its time per task to the penalty of the worker that took longest in the round."""
-    out[:] = penalty
+    copy(penalty, out)
     slowest = -1
     longest = -1.0
     per_task = 0.0

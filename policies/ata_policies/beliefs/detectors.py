@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy_rows, kernel
 from ata_gym.utils.ranges import Counts, NonNegative, Squares, Times, Within
 from ata_policies.beliefs.moments import Moments, Totals, learn_shapes
 
@@ -391,7 +391,7 @@ def _cusum(
     alarm: Mask,
 ) -> None:
     """Update the marks of ``PageHinkley`` by the results of a round."""
-    new_marks[:] = marks
+    copy_rows(marks, new_marks)
     alarm[:] = False
     # the mean is fixed as it was before the round
     for i in range(len(count)):
@@ -434,7 +434,7 @@ def _glr(
     scales = k // 2 - 1
     tasks_mark = k - 2
     total_mark = k - 1
-    new_marks[:] = marks
+    copy_rows(marks, new_marks)
     alarm[:] = False
     for b in range(len(worker)):
         i = worker[b]

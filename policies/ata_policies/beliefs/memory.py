@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Generic, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy, copy_rows, kernel
 from ata_gym.utils.ranges import Counts, Squares, Times, Within
 from ata_gym.utils.validation import real, whole_number
 from ata_policies.beliefs.belief import CountedT
@@ -126,10 +126,10 @@ def _slide(
     has so many in this round that the window is past it.
     """
     n, k = counts.shape
-    new_counts[:] = counts
-    new_totals[:] = totals
-    new_deviations[:] = deviations
-    new_clock[:] = clock
+    copy_rows(counts, new_counts)
+    copy_rows(totals, new_totals)
+    copy_rows(deviations, new_deviations)
+    copy(clock, new_clock)
     # an observation without results is from a reset: there is no round before the first
     if worker[0] >= 0 and not by_task[0]:
         new_clock += 1.0

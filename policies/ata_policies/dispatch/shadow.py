@@ -7,7 +7,7 @@ import numpy as np
 
 from ata_gym.simulation.heap import comes_first
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import copy, helper, inlined, kernel
+from ata_gym.utils.compiled import copy, copy_rows, helper, inlined, kernel
 from ata_gym.utils.ranges import Counts, Times, Within
 from ata_policies.dispatch.margin import DispatchWorkers, Running, start_workers
 
@@ -136,7 +136,7 @@ def _search_step(
     """Play a round with each shadow price in a row that is awake; see ``ShadowSearch``."""
     new_chosen[0] = chosen[0]
     new_rounds[0] = rounds[0]
-    new_totals[:] = totals
+    copy_rows(totals, new_totals)
     if not awake[0] or useful[0] == 0:
         return
     replicate = int(rounds[0])

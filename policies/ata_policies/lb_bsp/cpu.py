@@ -14,7 +14,7 @@ import numpy as np
 
 from ata_gym.theory.allocation.proxy_loss import allocate
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy, kernel
 from ata_gym.utils.validation import flag, unknown, whole_number
 from ata_policies.beliefs.availability import Availability
 from ata_policies.facts import Described
@@ -209,7 +209,7 @@ def raised(allocation: Ints, scores: Floats, least: Ints, out: Ints) -> None:
         out: (n,) the raised allocation, of the same sum.
     """
     n = len(out)
-    out[:] = allocation
+    copy(allocation, out)
     for i in range(n):
         # one task more in each pass, from the worker that would finish last
         while out[i] < least[i]:

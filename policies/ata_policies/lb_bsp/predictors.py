@@ -13,7 +13,7 @@ from typing import Annotated, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Mask
-from ata_gym.utils.compiled import kernel
+from ata_gym.utils.compiled import copy, copy_rows, kernel
 from ata_gym.utils.ranges import Counts, Estimates, Fractions, Numbers, Times, Wholes, Within
 from ata_gym.utils.validation import LARGEST_COUNT, real, whole_number
 from ata_policies.beliefs.moments import Totals, mean_times
@@ -359,8 +359,8 @@ def _least_squares(
     new_spread: Floats,
 ) -> None:
     """Update coefficients and the inverse Gram matrix by a sample y at the inputs x."""
-    new_weights[:] = weights
-    new_spread[:] = spread
+    copy(weights, new_weights)
+    copy_rows(spread, new_spread)
     if learns[0]:
         # Sherman and Morrison's formula: the gain is P x, and the scale is 1 + x P x
         size = len(x)

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from ata_gym.envs.interface.worker_features import WIDTH, WORKER_FEATURES, Features
 from ata_gym.typing import Floats32, Ints
-from ata_gym.utils.compiled import kernel, phase
+from ata_gym.utils.compiled import copy, kernel, phase
 from ata_gym.utils.files.atomic import check_source, write_whole
 from ata_gym.utils.files.sealed import array_checksum
 from ata_gym.utils.ranges import Within
@@ -97,10 +97,10 @@ def _numbers(
             and np.array_equal(memory[i], memory[model])
         ):
             same_as[i] = model
-            code[:] = codes[model]
+            copy(codes[model], code)
         else:
-            inputs[:] = bias
-            recurrent[:] = kept_bias
+            copy(bias, inputs)
+            copy(kept_bias, recurrent)
             _add_product(inputs, features[i], gates)
             _add_product(recurrent, memory[i], kept_gates)
             _remember(memory[i], inputs, recurrent, code)
@@ -123,7 +123,7 @@ def _numbers(
         if same_as[i] != i:
             out[i] = out[same_as[i]]
             continue
-        layer[:] = common
+        copy(common, layer)
         _add_product(layer, codes[i], code_weights)
         total = output_bias[0]
         for g in range(inner):

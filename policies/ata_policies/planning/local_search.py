@@ -393,34 +393,56 @@ def _keep(
     A worker is of none if a share of one task is longer in the mean than the expected cost of a
     start, for which E max X <= max E X + (sum of variances)^.5 gives an upper bound.
     """
-    mean = np.empty(len(times))
-    variance = np.empty(len(times))
-    mean_latency = np.empty(len(times))
-    latency_variance = np.empty(len(times))
-    bound = 0.0
-    for i in range(len(times)):
+    n, size = times.shape
+    mean = np.empty(n)
+    variance = np.empty(n)
+    mean_latency = np.empty(n)
+    latency_variance = np.empty(n)
+    highest_price = 0.0
+    for i in range(n):
         mean[i], variance[i] = mean_and_variance(times[i])
         mean_latency[i], latency_variance[i] = mean_and_variance(latency[i])
+        highest_price = max(highest_price, price[i])
+    bound = 0.0
     for k in range(len(starts)):
-        loads = starts[k] * mean
-        squares = starts[k] * variance + loads * loads * doubt
-        for i in range(len(times)):
+        longest = 0.0
+        worker_time = 0.0
+        squares = 0.0
+        for i in range(n):
+            load = starts[k, i] * mean[i]
+            square = starts[k, i] * variance[i] + load * load * doubt[i]
             if starts[k, i] > 0:
-                loads[i] += mean_latency[i]
-                squares[i] += latency_variance[i]
-        bound = max(bound, loads.max() + math.sqrt(squares.sum()) + price.max() * loads.sum())
-    # negated, so that all workers are kept where extreme times make the bound no number
-    places = np.flatnonzero(~(mean + mean_latency > (1.0 + _BOUND_ERROR) * bound))
+                load += mean_latency[i]
+                square += latency_variance[i]
+            longest = max(longest, load)
+            worker_time += load
+            squares += square
+        bound = max(bound, longest + math.sqrt(squares) + highest_price * worker_time)
+    places = np.empty(n, np.int64)
+    m = 0
+    for i in range(n):
+        # negated, so that all workers are kept where extreme times make the bound no number
+        if not mean[i] + mean_latency[i] > (1.0 + _BOUND_ERROR) * bound:
+            places[m] = i
+            m += 1
     workers = SearchWorkers(
-        times[places],
+        np.empty((m, size)),
         orders,
-        mean[places],
-        variance[places],
-        doubt[places],
-        price[places],
-        latency[places],
+        np.empty(m),
+        np.empty(m),
+        np.empty(m),
+        np.empty(m),
+        np.empty((m, size)),
     )
-    return workers, places
+    for k in range(m):
+        i = places[k]
+        copy(times[i], workers.times[k])
+        copy(latency[i], workers.latency[k])
+        workers.mean[k] = mean[i]
+        workers.variance[k] = variance[i]
+        workers.doubt[k] = doubt[i]
+        workers.price[k] = price[i]
+    return workers, places[:m]
 
 
 @kernel("(n,s),(n,s),(n),(j,s),(k,n),(n),()->(n),(),()")

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from ata_gym.typing import Floats, Ints, Keys
-from ata_gym.utils.compiled import inlined, kernel
+from ata_gym.utils.compiled import copy, copy_rows, inlined, kernel
 from ata_gym.utils.ranges import FINITE, Counts, Times, Within
 from ata_gym.utils.validation import non_negative, real, whole_number
 from ata_policies.allocation.estimates.estimate import Estimate
@@ -265,8 +265,8 @@ def _observe(
     new_sums: Floats,
 ) -> None:
     """Add each result of a round to the next block of its worker."""
-    new_count[:] = count
-    new_sums[:] = sums
+    copy(count, new_count)
+    copy_rows(sums, new_sums)
     for b in range(len(worker)):
         i = worker[b]
         if i >= 0:
@@ -389,8 +389,8 @@ def _observe_clipped(
     new_total: Floats,
 ) -> None:
     """Add the results of a round, each clipped at the limit of ``Truncated.observe``."""
-    new_count[:] = count
-    new_total[:] = total
+    copy(count, new_count)
+    copy(total, new_total)
     tasks_before = 0.0
     for i in range(len(count)):
         tasks_before += count[i]

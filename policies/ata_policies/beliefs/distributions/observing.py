@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from ata_gym.typing import Floats, Ints
-from ata_gym.utils.compiled import copy, kernel, phase
+from ata_gym.utils.compiled import copy, copy_rows, kernel, phase
 from ata_policies.beliefs.distributions.adjustments.age import count_ages, forget_slow_starts
 from ata_policies.beliefs.distributions.adjustments.common_factor import (
     Ratios,
@@ -391,10 +391,9 @@ def observe_round(
         new_slot[i] = slot[i]
     copy(owner, new_owner)
     copy(row, new_row)
+    copy_rows(tracks, new_tracks)
     for s in range(len(owner)):
-        copy(tracks[s], new_tracks[s])
-        for kind in range(bins.shape[1]):
-            copy(bins[s, kind], new_bins[s, kind])
+        copy_rows(bins[s], new_bins[s])
 
     # phase 2: which workers have feedback, in which slot, of what time
     feedback = Feedback(worker, time, elapsed)
