@@ -320,7 +320,7 @@ def test_functions_fit_a_screen_and_have_few_parameters() -> None:
         place = name_of(path)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                if lines_of(node) > (140 if is_kernel(node) else 75):
+                if lines_of(node) > (120 if is_kernel(node) else 75):
                     long.add(node.name)
                 given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 door = (place.startswith("ata_gym/cli/") and node.name[0] != "_") or (

@@ -380,15 +380,14 @@ def observe_round(
     """
     # phase 1: the belief as it was
     n = len(counts)
-    for i in range(n):
-        new_counts[i] = counts[i]
-        new_totals[i] = totals[i]
-        new_deviations[i] = deviations[i]
-        new_busy[i] = busy[i]
-        new_cancellations[i] = cancellations[i]
-        new_anchor[i] = anchor[i]
-        new_last[i] = last[i]
-        new_slot[i] = slot[i]
+    copy(counts, new_counts)
+    copy(totals, new_totals)
+    copy(deviations, new_deviations)
+    copy(busy, new_busy)
+    copy(cancellations, new_cancellations)
+    copy(anchor, new_anchor)
+    copy(last, new_last)
+    copy(slot, new_slot)
     copy(owner, new_owner)
     copy(row, new_row)
     copy_rows(tracks, new_tracks)
@@ -448,8 +447,7 @@ def observe_round(
 
     # phase 3: compare each worker's round with what was expected, and find suspects and restarts
     gain = np.zeros(MEMORIES)
-    losses = np.empty(MEMORIES)
-    restarted = _compare_workers(row, belief, last, worker_totals, count, gain, losses)
+    restarted = _compare_workers(row, belief, last, worker_totals, count, gain, np.empty(MEMORIES))
 
     # how levels move is learned from the workers that are not suspects
     learn_deviations(belief, last, worker_totals, count, 1.0 - 1.0 / COMPARED_ROUNDS)
