@@ -38,8 +38,11 @@ class RoundByRound(NamedTuple):
     """(E, B) the workers of the results since then; -1 where there is none yet."""
     duration: Times
     """(E, B) their task times."""
-    place: Annotated[Ints, Within(0, lambda size: size.budget - 1)]
-    """(E,) how many results there are since then, without those that do not count."""
+    place: Annotated[Ints, Within(0, lambda size: size.budget)]
+    """(E,) how many results there are since then, without those that do not count.
+
+    A round is over after B results. Where a loop does not say so, the next ones do not count.
+    """
 
     @classmethod
     def empty(cls, rows: int, n: int, budget: int) -> Self:
@@ -52,7 +55,7 @@ class RoundByRound(NamedTuple):
         )
 
     def observe(self, worker: Ints, duration: Floats, elapsed: Floats) -> "RoundByRound":
-        rows = np.flatnonzero(worker[:, 0] >= 0)
+        rows = np.flatnonzero((worker[:, 0] >= 0) & (self.place < self.worker.shape[1]))
         workers = self.worker.copy()
         durations = self.duration.copy()
         place = self.place.copy()

@@ -155,6 +155,22 @@ def _squares(times: Floats, centre: float) -> float:
 
 
 @helper()
+def unit_of(times: Floats, latency: Floats, starts: Ints) -> float:
+    """Return the power of two above all times of the workers that have tasks in a start.
+
+    In this unit no square overflows, and none that counts is 0. Others have times of any size: rows
+    of few workers are filled up with workers of huge means.
+    """
+    longest = 0.0
+    for k in range(len(starts)):
+        for i in range(len(times)):
+            if starts[k, i] > 0:
+                for s in range(times.shape[1]):
+                    longest = max(longest, times[i, s], latency[i, s])
+    return math.ldexp(1.0, math.frexp(longest)[1])
+
+
+@helper()
 def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats) -> int:
     """Fill in equally likely sums of the latency and the times of ``tasks`` tasks, at least one.
 

@@ -22,6 +22,7 @@ from ata_policies.planning.completion_times import (
     mean_and_variance,
     place_grid,
     time_orders,
+    unit_of,
     worker_at,
 )
 
@@ -409,14 +410,11 @@ def _keep(
         worker_time = 0.0
         squares = 0.0
         for i in range(n):
-            load = starts[k, i] * mean[i]
-            square = starts[k, i] * variance[i] + load * load * doubt[i]
             if starts[k, i] > 0:
-                load += mean_latency[i]
-                square += latency_variance[i]
-            longest = max(longest, load)
-            worker_time += load
-            squares += square
+                load = starts[k, i] * mean[i]
+                squares += starts[k, i] * variance[i] + load * load * doubt[i] + latency_variance[i]
+                longest = max(longest, load + mean_latency[i])
+                worker_time += load + mean_latency[i]
         bound = max(bound, longest + math.sqrt(squares) + highest_price * worker_time)
     places = np.empty(n, np.int64)
     m = 0
@@ -459,8 +457,7 @@ def _search(
     moves_made: Ints,
 ) -> None:
     """Search from each start in turn, and keep the best result; see ``local_search``."""
-    # so that no square overflows; a power of two changes no bits
-    unit = math.ldexp(1.0, math.frexp(max(times.max(), latency.max()))[1])
+    unit = unit_of(times, latency, starts)
     workers, places = _keep(times / unit, latency / unit, doubt, orders, starts, price)
     m = len(places)
     ratio = np.empty((2, m, POINTS))

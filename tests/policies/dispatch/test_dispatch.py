@@ -19,6 +19,7 @@ from ata_gym.simulation.dispatch import RoundState, dispatch_step
 from ata_gym.simulation.keys import NoiseKeys
 from ata_gym.theory.simulated.costs import Costs, replay
 from ata_gym.theory.simulated.slices import slice_means
+from ata_gym.utils.trees import difference
 from ata_policies.beliefs.distributions.bins import DistributionBelief
 from ata_policies.beliefs.distributions.censoring import censored_distributions
 from ata_policies.beliefs.moments import Exposure
@@ -513,6 +514,16 @@ def test_a_belief_that_waits_for_the_round_to_end_learns_the_same() -> None:
         at_once = at_once.observe(worker, time, elapsed)
     for one, other in zip(waiting.distributions, at_once, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_results_after_the_last_one_of_a_round_that_no_loop_has_ended_do_not_count() -> None:
+    worker = np.array([[0], [1]])
+    time = np.ones((2, 1))
+    elapsed = np.zeros((2, 3))
+    waiting = RoundByRound.empty(2, 3, budget=4)
+    for _ in range(4):
+        waiting = waiting.observe(worker, time, elapsed)
+    assert difference(waiting.observe(worker + 1, 2.0 * time, elapsed), waiting) is None
 
 
 def test_distributions_of_workers_that_are_mostly_cancelled() -> None:

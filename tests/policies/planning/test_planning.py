@@ -356,6 +356,19 @@ def test_it_goes_on_where_it_was_stopped_units_do_not_matter_and_doubt_costs() -
         np.testing.assert_allclose(scaled.cost, plain.cost * unit)
 
 
+@pytest.mark.parametrize("unit", [1e-217, 1.0, 1e100])
+def test_workers_that_are_no_candidates_in_a_row_do_not_change_its_search(unit: float) -> None:
+    """In a batch, rows with fewer candidates are filled up with workers of huge means."""
+    times = unit * slice_means(exponential([1.0, 1.5, 4.0]), 128)
+    found = local_search(times, [1, 0, 5], doubt=np.full(3, 0.2))
+    filled = np.concatenate([times, np.full((1, 128), 2.0**440)])
+    # as where policies search
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = local_search(filled, [1, 0, 5, 0], doubt=np.full(4, 0.2))
+    assert result.allocation.tolist() == [*found.allocation, 0]
+    assert result.cost == found.cost > 0.0
+
+
 def test_rounds_with_fewer_tasks_are_shorter_and_ask_more_of_newcomers() -> None:
     times = slice_means(SHIFTED, 128)
     allocation = allocate_by_cost(SHIFTED.mean(), 1.5 * SHIFTED.sd(), 15)
@@ -463,7 +476,7 @@ def estimate(counts: np.ndarray, totals: np.ndarray, shapes: np.ndarray) -> tupl
     """What the times of the workers of a row say, and the unit of the means."""
     no = np.zeros((1, len(counts)))
     # as in ``predict``
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         estimates, exponent = knowledge.estimate_means(
             counts[None], totals[None], shapes[None], no > 0.0, no
         )
