@@ -24,6 +24,9 @@ settings.load_profile("ata-gym")
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 
+# Tables of the tests are small: polars' threads would wait for each other longer than they compute.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
 # Each process of the tests would otherwise compile all modules anew: see the Makefile.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

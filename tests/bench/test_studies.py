@@ -4,12 +4,13 @@ import pickle
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
@@ -120,6 +121,20 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Re
     return play
 
 
+@pytest.fixture(scope="module")
+def drawn(played: Callable[[str], tuple[Results, Path]]) -> Callable[[str], dict[str, Figure]]:
+    """The pictures of a study, and its profile, drawn once."""
+
+    @cache
+    def draw(name: str) -> dict[str, Figure]:
+        results, _ = played(name)
+        return {
+            picture: results.plot(picture) for picture in (*results.content.pictures, "profile")
+        }
+
+    return draw
+
+
 def files(folder: Path) -> dict[str, bytes]:
     """The content of all files but those that say who holds a folder, and how long it took."""
     apart = (".ata-gym", "timings.json", "ata-gym.sha256")
@@ -179,13 +194,13 @@ def test_a_telephone_shows_policy_ratio_and_interval_without_a_scroll(played, lo
 
 
 @pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
-def test_a_policy_has_the_colour_of_the_page_in_all_pictures(played, name):
+def test_a_policy_has_the_colour_of_the_page_in_all_pictures(played, drawn, name):
     results, _ = played(name)
     on_page = {look["name"]: look["light"] for look in looks(results.content.page())}
-    for picture in (*results.content.pictures, "profile"):
-        lines = results.plot(picture).findobj(Line2D)
-        drawn = {(line.get_label(), line.get_color()) for line in lines}
-        assert {pair for pair in drawn if pair[0] in on_page} <= on_page.items()
+    for picture in drawn(name).values():
+        lines = picture.findobj(Line2D)
+        colours = {(line.get_label(), line.get_color()) for line in lines}
+        assert {pair for pair in colours if pair[0] in on_page} <= on_page.items()
 
 
 @pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
@@ -216,16 +231,15 @@ def test_a_paper_gets_the_tables_in_latex(played, name):
 
 
 @pytest.mark.parametrize("name", [*BY_POLICIES, *OTHERS])
-def test_what_a_report_says_needs_no_glossary(played, name):
+def test_what_a_report_says_needs_no_glossary(played, drawn, name):
     results, out = played(name)
     html = (out / "report.html").read_text("utf-8")
-    pictures = [results.plot(name) for name in results.content.pictures]
     texts = [
         re.sub("<(style|script).*?</\\1>|<[^>]*>", " ", html, flags=re.DOTALL),
         *(path.read_text("utf-8") for path in out.glob("*.md")),
         results.content.findings,
         *results.remarks,
-        *(text.get_text() for picture in pictures for text in picture.findobj(Text)),
+        *(text.get_text() for picture in drawn(name).values() for text in picture.findobj(Text)),
     ]
     words = {word for text in texts for word in re.findall(r"[a-z]+", text.lower())}
     assert not words & FIGURES_OF_SPEECH

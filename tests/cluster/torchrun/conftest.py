@@ -16,13 +16,17 @@ def alone(tmp_path):
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def address():
+@pytest.fixture(scope="session")
+def torchft():
     # It is imported in other processes only: its threads and warnings are not ours.
     from importlib.util import find_spec
 
     if find_spec("torchft") is None:
         pytest.skip('torchft is not installed: pip install "ata-gym[torchft]"')
+
+
+@pytest.fixture(scope="module")
+def address(torchft):  # noqa: ARG001 - it must be there
     from tests.cluster.torchrun import replicas
 
     with replicas.lighthouse() as address:

@@ -95,32 +95,41 @@ def train_replica(folder: Path, name: str, address: str) -> None:
     os._exit(0)
 
 
-def serve_lighthouse(pipe: Any) -> None:
-    os.environ["RUST_LOG"] = "error"
+def make_lighthouse() -> Any:
     from torchft.coordination import LighthouseServer
 
-    server = LighthouseServer(
+    return LighthouseServer(
         bind="127.0.0.1:0",
         min_replicas=1,
         join_timeout_ms=2000,
         quorum_tick_ms=20,
         heartbeat_timeout_ms=int(1000 * HEARTBEAT_SECONDS),
     )
-    pipe.send(server.address())
+
+
+def address_of(lighthouse: Any) -> str:
+    """The address of a lighthouse of this machine, on loopback."""
+    address: str = lighthouse.address()
+    return address.replace(address.split("/")[2].rpartition(":")[0], "127.0.0.1")
+
+
+def serve_lighthouse(pipe: Any) -> None:
+    os.environ["RUST_LOG"] = "error"
+    server = make_lighthouse()
+    pipe.send(address_of(server))
     pipe.recv()
 
 
 @contextmanager
 def lighthouse() -> Iterator[str]:
-    """The address of a lighthouse on loopback."""
+    """The address of a lighthouse on loopback, in a process of its own."""
     pipe, other_pipe = CONTEXT.Pipe()
     process = CONTEXT.Process(target=serve_lighthouse, args=(other_pipe,), daemon=True)
     process.start()
     other_pipe.close()
     assert pipe.poll(PATIENCE)
-    address = pipe.recv()
     try:
-        yield address.replace(address.split("/")[2].rpartition(":")[0], "127.0.0.1")
+        yield pipe.recv()
     finally:
         process.kill()
         process.join()

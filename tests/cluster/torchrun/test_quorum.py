@@ -88,7 +88,7 @@ def test_buffers_are_means_over_the_tasks_of_a_quorum_that_is_complete(address):
         assert after["0.num_batches_tracked"] == before["0.num_batches_tracked"]
 
 
-def what_is_refused(name, address):
+def what_is_refused(name):
     from torchft.manager import WorldSizeMode
 
     _, model, optimizer = parts_of_training()
@@ -143,10 +143,13 @@ def what_is_refused(name, address):
         play(TorchAllocator(4, manager=manager, name="replica_0"))
 
     def text_of(work, **options):
+        # Where all have one lighthouse, the last heartbeat of a manager keeps the next one waiting.
+        lighthouse = replicas.make_lighthouse()
+        address = replicas.address_of(lighthouse)
         manager = replicas.manager_of(address, model, optimizer, name, **options)
         text = refused(lambda: work(manager))
-        # Its heartbeat would keep the next one waiting.
         manager.shutdown(wait=False)
+        lighthouse.shutdown()
         return text
 
     return [
@@ -169,8 +172,9 @@ def what_is_refused(name, address):
     ]
 
 
-def test_what_a_round_cannot_respect_is_refused_by_name(address):
-    (texts,) = together(what_is_refused, address, names=["replica_0"])
+@pytest.mark.usefixtures("torchft")
+def test_what_a_round_cannot_respect_is_refused_by_name():
+    (texts,) = together(what_is_refused, names=["replica_0"])
     for text, part in zip(
         texts,
         [
@@ -297,7 +301,9 @@ def test_a_replica_with_other_arguments_is_refused_and_alone_where_others_have_b
         "ValueError: budget must be the same on every rank: it is 4 on replica_0 and 8 on replica_1"
     )
     assert together(both_begin, address, budgets, names=list(budgets)) == [sentence] * 2
-    texts = together(one_comes_later, address, budgets, tmp_path, names=list(budgets))
+    # The last heartbeats of these two would keep others of the same lighthouse waiting.
+    with replicas.lighthouse() as other:
+        texts = together(one_comes_later, other, budgets, tmp_path, names=list(budgets))
     assert texts == [1, sentence]
 
 

@@ -38,6 +38,8 @@ from tests.cluster.torchrun.training import refused  # noqa: E402
 BUDGET = 8
 SAMPLES = 2
 ROUNDS = 3
+TRAINED = 2
+"""The rounds in which each form is trained: the second is from what the first has made."""
 RATE = 0.1
 
 
@@ -138,7 +140,7 @@ def expected_training(budget=BUDGET, **options):
     model = net(**options)
     inputs, targets = data().tensors
     history = []
-    for number in range(ROUNDS):
+    for number in range(TRAINED):
         model.zero_grad()
         tasks = slice(number * budget * SAMPLES, (number + 1) * budget * SAMPLES)
         loss = loss_of(model(inputs[tasks]), targets[tasks])
@@ -160,7 +162,7 @@ def train(form, shares):
     optimizer = torch.optim.SGD(model.parameters(), RATE)
     history = []
     taken = []
-    for _ in range(ROUNDS):
+    for _ in range(TRAINED):
         with allocator.round(model) as share:
             for inputs, targets in share.take(loader):
                 outputs = output(inputs)
@@ -246,7 +248,7 @@ def pipeline(schedule_of, stages, shares):
     loader = loader_of(allocator)
     optimizer = torch.optim.SGD(parts.parameters(), RATE)
     history = []
-    for _ in range(ROUNDS):
+    for _ in range(TRAINED):
         with allocator.round(parts) as share:
             for inputs, targets in share.take(loader):
                 if rank == 0:
