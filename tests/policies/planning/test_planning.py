@@ -476,7 +476,7 @@ def estimate(counts: np.ndarray, totals: np.ndarray, shapes: np.ndarray) -> tupl
     """What the times of the workers of a row say, and the unit of the means."""
     no = np.zeros((1, len(counts)))
     # as in ``predict``
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         estimates, exponent = knowledge.estimate_means(
             counts[None], totals[None], shapes[None], no > 0.0, no
         )
