@@ -229,7 +229,7 @@ def test_a_suspect_of_which_nothing_was_kept_is_decided_on(place: int) -> None:
         ("distribution-learner", "plan.allocation", 1),
         ("race", "plan.stride", -1000000),
         ("race", "plan.fastest", 0),
-        ("dispatch", "belief.place", 5),
+        ("dispatch", "belief.place", 6),
         ("dispatch", "plan.workers.order", -1),
         ("dispatch-rest", "plan.order", 4),
         ("lb-bsp-gpu", "plan.leader", 4),

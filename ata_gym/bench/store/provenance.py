@@ -45,6 +45,7 @@ APART = (
     "ata_gym.bench.runner.jobs",
     "ata_gym.bench.runner.progress",
     "ata_gym.envs.rendering",
+    "ata_gym.utils.imports",
     "ata_gym.utils.kernels",
     "ata_gym.utils.process.signals",
     "ata_gym.utils.files.atomic",
