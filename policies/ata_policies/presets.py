@@ -87,6 +87,7 @@ class Preset:
     priced = property(attrgetter("build.priced"))
     trained_on = property(attrgetter("build.trained_on"))
     privileged = property(attrgetter("build.privileged"))
+    kernels = property(attrgetter("build.kernels"))
 
 
 def _plain(name: str, policy: type[Policy]) -> Preset:

@@ -15,6 +15,7 @@ from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.runner import jobs
 from ata_gym.bench.runner.cost_regret import CostRun
 from ata_gym.bench.runner.jobs import Effort
+from ata_gym.bench.runner.policy_run import Job
 from ata_gym.bench.store.folder import open_folder
 from tests.bench.by_hand import play_all
 from tests.fuzz.kills import wait_for_group
@@ -74,6 +75,36 @@ def test_processes_that_end_before_they_begin_are_told_from_those_that_are_kille
     said = play()
     assert said.keys() == {*POLICIES}
     assert all("lack of memory" in str(error) for error in said.values())
+
+
+def test_side_by_side_the_longest_jobs_begin_first(tmp_path, monkeypatch):
+    begun = []
+
+    def executor(*_: Any) -> Any:
+
+        def submit(_work: Any, _place: int, job: Any, *_: Any) -> Future[float]:
+            begun.append((job.policy, job.experiment.rounds))
+            answer: Future[float] = Future()
+            answer.set_result(1.0)
+            return answer
+
+        return SimpleNamespace(submit=submit, shutdown=lambda **_: None)
+
+    monkeypatch.setattr(jobs, "ProcessPoolExecutor", executor)
+    store = open_folder(tmp_path, experiment(10).config())
+    names = ["uta", "distribution-learner", "ofta"]
+    todo = [
+        Job(experiment(rounds), name, store, CostRun) for rounds in (10, 1000) for name in names
+    ]
+    assert len(list(jobs.on_this_machine(todo, 2, 10.0, lambda *_: None))) == len(todo)
+    assert begun == [
+        ("distribution-learner", 1000),
+        ("distribution-learner", 10),
+        ("uta", 1000),
+        ("ofta", 1000),
+        ("uta", 10),
+        ("ofta", 10),
+    ]
 
 
 def test_jobs_in_this_process_go_on_after_ctrl_c_and_end_with_the_same_bytes(tmp_path):

@@ -26,6 +26,7 @@ from ata_gym.utils.errors import portable
 from ata_gym.utils.files.manifest import remove_listed, write_listed
 from ata_gym.utils.process.machine import processors
 from ata_gym.utils.process.signals import stop_requested
+from ata_policies.registry import load
 
 Failures = dict[Job, Exception]
 """What went wrong, for each job that failed."""
@@ -180,6 +181,17 @@ def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes
                 return
 
 
+def length_of(job: Job) -> tuple[bool, int]:
+    """Return what tells long jobs from short ones: the greater it is, the longer the job takes.
+
+    Policies that name kernels of their own decide in many steps. Side by side, the longest jobs
+    begin first, so that none of them is left alone at the end (Graham, "Bounds on multiprocessing
+    timing anomalies", SIAM J. Appl. Math. 1969).
+    """
+    experiment = job.experiment
+    return bool(load(job.policy).kernels), experiment.rounds * experiment.seeds
+
+
 def _side_by_side(
     todo: list[Job],
     processes: int,
@@ -191,7 +203,7 @@ def _side_by_side(
     context = multiprocessing.get_context("spawn")
     # The rounds that each job has played, and at the end whether to stop: 0 or 1.
     shared = context.RawArray("q", [_NOT_BEGUN] * len(todo) + [0])
-    waiting = deque(enumerate(todo))
+    waiting = deque(sorted(enumerate(todo), key=lambda pair: length_of(pair[1]), reverse=True))
     running: dict[Future[float | None], tuple[Job, ProcessPoolExecutor]] = {}
 
     def start(executor: "ProcessPoolExecutor | None" = None) -> None:
