@@ -344,7 +344,7 @@ def is_number(value: ast.expr) -> bool:
     return (
         isinstance(value, ast.Constant)
         or ast.unparse(value).isupper()
-        or (ast.unparse(value) in {"math.inf", "math.nan"})
+        or ast.unparse(value) in {"math.inf", "math.nan"}
     )
 
 

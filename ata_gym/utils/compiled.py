@@ -70,7 +70,7 @@ def helper(*fastmath: str) -> Callable[[Scalar], Scalar]:
 def copy(source: NDArray[Any], target: NDArray[Any]) -> None:
     """Copy an array into another one of the same length.
 
-    For ``target[:] = source`` numba compiles the text of an error, too, which takes seconds.
+    For ``target[:] = source`` numba compiles the text of an error, too: half a second.
 
     Args:
         source: The numbers, shape (k,).

@@ -181,7 +181,7 @@ def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes
                 return
 
 
-def length_of(job: Job) -> tuple[bool, int]:
+def _length_of(job: Job) -> tuple[bool, int]:
     """Return what tells long jobs from short ones: the greater it is, the longer the job takes.
 
     Policies that name kernels of their own decide in many steps. Side by side, the longest jobs
@@ -203,7 +203,7 @@ def _side_by_side(
     context = multiprocessing.get_context("spawn")
     # The rounds that each job has played, and at the end whether to stop: 0 or 1.
     shared = context.RawArray("q", [_NOT_BEGUN] * len(todo) + [0])
-    waiting = deque(sorted(enumerate(todo), key=lambda pair: length_of(pair[1]), reverse=True))
+    waiting = deque(sorted(enumerate(todo), key=lambda pair: _length_of(pair[1]), reverse=True))
     running: dict[Future[float | None], tuple[Job, ProcessPoolExecutor]] = {}
 
     def start(executor: "ProcessPoolExecutor | None" = None) -> None:

@@ -98,8 +98,7 @@ def _improved(times: Floats, late: Floats, start: Ints, split: Ints) -> None:
     second = np.empty(steps)
     taken = np.empty(n)
     totals = np.empty(n)
-    for i in range(n):
-        split[i] = start[i]
+    copy(start, split)
     while True:  # each pass makes the log faster, of finitely many splits
         _two_last(times, late, split, last, longest, second)
         taken[:] = 0.0

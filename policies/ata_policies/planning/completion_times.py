@@ -158,8 +158,8 @@ def _squares(times: Floats, centre: float) -> float:
 def unit_of(times: Floats, latency: Floats, starts: Ints) -> float:
     """Return the power of two above all times of the workers that have tasks in a start.
 
-    In this unit no square overflows, and none that counts is 0. Others have times of any size: rows
-    of few workers are filled up with workers of huge means.
+    In this unit no square overflows, and none that counts is 0; a power of two changes no bits.
+    Others have times of any size: rows of few workers are filled up with workers of huge means.
     """
     longest = 0.0
     for k in range(len(starts)):
