@@ -232,7 +232,6 @@ def spread(
         views.append(View({"x": x, "series": series}, choice))
     note = (
         "Each point is one seed; the box holds the middle half of them, and its line is the median."
-        " Left is better."
     )
     return Chart(
         "spread",

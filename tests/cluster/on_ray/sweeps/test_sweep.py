@@ -60,8 +60,8 @@ class Broken(Uta):
 
 
 class Gated(Uta):
-    """Waits in the middle until there is a folder ``gate``; notes in which round each of its
-    processes began.
+    """Is slow from the middle on, and does not end, until there is a folder ``gate``; notes in which
+    round each of its processes began.
     """
 
     def __init__(self, setting, *, gate, seed=0):
@@ -74,7 +74,9 @@ class Gated(Uta):
         if self.calls == 2:  # the first may ask for the form of a checkpoint
             with self.gate.with_suffix(".txt").open("a") as file:
                 file.write(f"{state.round[0]}\n")
-        while state.round[0] > ROUNDS / 2 and not self.gate.is_dir():
+        if state.round[0] > ROUNDS / 2 and not self.gate.is_dir():
+            time.sleep(0.1)  # a job can be stopped between two rounds
+        while state.round[0] == ROUNDS - 1 and not self.gate.is_dir():
             time.sleep(0.01)
         return super().allocate(state)
 
@@ -153,49 +155,6 @@ def test_nodes_leave_the_bytes_of_a_local_run(tmp_path):
     }
 
 
-def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(cluster, tmp_path):
-    played = experiment()
-    gates = [tmp_path / "a", tmp_path / "b"]
-    policies = [f"{__name__}:Gated:gate={gate}" for gate in gates]
-    folder = open_folder(tmp_path / "ray", played.config())
-    reached = [0]
-    with ThreadPoolExecutor(1) as beside:
-        playing = beside.submit(
-            play_all,
-            played,
-            policies,
-            folder,
-            effort=Effort(save_every=0.0, runner=play_on_ray),
-        )
-        try:
-            while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
-                time.sleep(0.01)
-                reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
-            for node in list(cluster.worker_nodes):
-                cluster.remove_node(node, allow_graceful=False)
-        finally:
-            # behind closed gates the policies would wait for ever, and an error be said by nobody
-            for gate in gates:
-                gate.mkdir()
-        assert playing.result() == {}
-    begun = [[int(line) for line in gate.with_suffix(".txt").read_text().split()] for gate in gates]
-    assert sorted(map(len, begun)) == [1, 2]
-    assert all(rounds[0] < 3 for rounds in begun)
-    assert all(
-        again > before for (_, *rest), before in zip(begun, reached, strict=True) for again in rest
-    )
-    assert (
-        play_all(
-            played,
-            policies,
-            open_folder(tmp_path / "local", played.config()),
-            effort=Effort(jobs=1),
-        )
-        == {}
-    )
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
-
-
 def rounds_of(checkpoint: Path) -> int:
     try:
         with np.load(io.BytesIO(read_sealed(checkpoint))) as file:
@@ -224,8 +183,8 @@ def bench(cluster: Any, out: Path, policies: list[str], options: str) -> subproc
 
 
 def test_a_local_run_goes_on_where_the_driver_was_ended(cluster, tmp_path):
-    """By SIGKILL, and by SIGTERM where the next one has gone on from there, while the policy waits
-    in the middle.
+    """By SIGKILL, and by SIGTERM where the next one has gone on from there, while the policy is in
+    the middle.
     """
     out = tmp_path / "out"
     gate = tmp_path / "gate"
@@ -317,6 +276,49 @@ def test_a_node_with_other_code_is_refused(tmp_path, monkeypatch):
     ):
         play_all(experiment(50), ["uta"], folder, effort=Effort(runner=play_on_ray))
     assert not contents(tmp_path).keys() - {"config.json"}
+
+
+def test_where_a_node_is_lost_its_job_goes_on_from_the_checkpoint_on_another(cluster, tmp_path):
+    played = experiment()
+    gates = [tmp_path / "a", tmp_path / "b"]
+    policies = [f"{__name__}:Gated:gate={gate}" for gate in gates]
+    folder = open_folder(tmp_path / "ray", played.config())
+    reached = [0]
+    with ThreadPoolExecutor(1) as beside:
+        playing = beside.submit(
+            play_all,
+            played,
+            policies,
+            folder,
+            effort=Effort(save_every=0.0, runner=play_on_ray),
+        )
+        try:
+            while min(reached) < ROUNDS / 3 and not playing.done():  # then each node plays one
+                time.sleep(0.01)
+                reached = [rounds_of(folder.checkpoint(policy)) for policy in policies]
+            for node in list(cluster.worker_nodes):
+                cluster.remove_node(node, allow_graceful=False)
+        finally:
+            # behind closed gates the policies would wait for ever, and an error be said by nobody
+            for gate in gates:
+                gate.mkdir()
+        assert playing.result() == {}
+    begun = [[int(line) for line in gate.with_suffix(".txt").read_text().split()] for gate in gates]
+    assert sorted(map(len, begun)) == [1, 2]
+    assert all(rounds[0] < 3 for rounds in begun)
+    assert all(
+        again > before for (_, *rest), before in zip(begun, reached, strict=True) for again in rest
+    )
+    assert (
+        play_all(
+            played,
+            policies,
+            open_folder(tmp_path / "local", played.config()),
+            effort=Effort(jobs=1),
+        )
+        == {}
+    )
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
 
 
 LINE = f"bench --scenario icml2025-regret --rounds {ROUNDS} --policies uta"
