@@ -633,3 +633,20 @@ def test_the_latency_is_a_part_of_the_sum_that_is_proposed(tmp_path):
     log = read(frame, tmp_path, duration="forward_s,backward_s,startup_s")
     np.testing.assert_allclose(log.latency, 0.02)
     np.testing.assert_allclose(log.work, own_times())
+
+
+# rates
+
+
+@pytest.mark.parametrize(
+    "name", ["samples_per_sec", "tokens/s", "throughput", "it/s", "samplesPerSecond", "TFLOP/s/GPU"]
+)
+def test_a_rate_is_no_time_also_where_it_is_named(name, tmp_path):
+    times = own_times()
+    table = long_table(times).with_columns((1.0 / pl.col("seconds")).alias(name)).drop("seconds")
+    # the slowest worker has the lowest rate, and would look the fastest
+    for options in ({}, {"duration": name}):
+        sentence = refusal(table, tmp_path, **options)
+        assert f"{name} is a rate and no time: record the time" in sentence
+    beside = long_table(times).with_columns((1.0 / pl.col("seconds")).alias(name))
+    assert_times(read(beside, tmp_path), times)
