@@ -44,6 +44,14 @@ STEPS = (
 )
 """Usual names of columns of steps; a table with one of the first kind needs none of the next."""
 
+SIZES = (
+    *("tasks", "num_tasks", "n_tasks", "samples", "num_samples", "n_samples", "examples"),
+    *("num_examples", "n_examples", "batch_size", "local_batch_size", "per_device_batch_size"),
+    *("rank_batch_size", "micro_batches", "num_micro_batches", "num_microbatches", "images"),
+    *("num_images", "batchsize", "bs", "local_bs"),
+)
+"""Usual names of columns of how much work the share of a worker in a step is."""
+
 
 def place_in(name: str, usual_names: Sequence[str]) -> int:
     """Return the place of a name among usual names, or their number if it is none of them.
