@@ -22,8 +22,11 @@ from ata_policies.steps import Step, play
 Config = dict[str, Any]
 
 _ROWS_TRIED = 3
-_DECISIONS_TRIED = 40
-"""The rows and the decisions in which a row of a user's policy is compared with the row alone."""
+_DECISIONS_TRIED = 4
+"""The rows and the decisions in which a row of a user's policy is compared with the row alone.
+
+They are few, since a policy may take long, and one that ends its process ends the command here.
+"""
 
 GROUPS = 100
 """The largest number of groups of workers of which the tasks are recorded."""
