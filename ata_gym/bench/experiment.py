@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
@@ -16,9 +17,16 @@ from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario, resolve
 from ata_gym.utils.errors import explained, place_of
 from ata_gym.utils.validation import whole_number
-from ata_policies.steps import play
+from ata_policies.steps import Step, play
 
 Config = dict[str, Any]
+
+_ROWS_TRIED = 3
+_DECISIONS_TRIED = 4
+"""The rows and the decisions in which a row of a user's policy is compared with the row alone.
+
+They are few, since a policy may take long, and one that ends its process ends the command here.
+"""
 
 GROUPS = 100
 """The largest number of groups of workers of which the tasks are recorded."""
@@ -232,6 +240,55 @@ class Experiment:
             raise ValueError(f"{policy} {failure}: {explained(error)}") from error
         finally:
             envs.close()
+
+    def dependence(self, policy: str) -> str:
+        """Return what shows that the seeds of a policy are not independent, or "" if nothing does.
+
+        In the first rounds, it must decide as before when it is played again, and a row of a small
+        batch as it does alone. A policy of the zoo is not tried, as it is so in tests.
+
+        Args:
+            policy: The name of a policy that ``try_out`` has not refused.
+        """
+        kind = ata_policies.load(policy)
+        module = getattr(kind, "__module__", None) or type(kind).__module__
+        if module.startswith("ata_policies.") or kind.privileged:
+            return ""
+        envs = self.make_envs(kind.env_id, rows=_ROWS_TRIED)
+        try:
+            batch = ata_policies.make(policy, envs, seed=self.seed)
+            steps = [*islice(play(batch, envs, self.seed), _DECISIONS_TRIED)]
+            difference = ""
+            for row in range(_ROWS_TRIED):
+                alone = ata_policies.make(policy, envs, seed=self.seed + row)
+                if not _decides_alike(alone, steps, slice(row, row + 1)):
+                    difference = "for a row alone than for it in a batch"
+            if not _decides_alike(batch, steps, slice(None)):
+                difference = "when it is played again"
+        except MemoryError:
+            raise
+        except (Exception, SystemExit):
+            # it fails in the same round when it is played, which is said then
+            return ""
+        finally:
+            envs.close()
+        if not difference:
+            return ""
+        return (
+            f"{policy} decides otherwise {difference}: its seeds are not independent, or its"
+            f" results do not repeat. `ata-gym check {policy}` names the fault."
+        )
+
+
+def _decides_alike(policy: Any, steps: Sequence[Step], rows: slice) -> bool:
+    """Whether a policy, from the beginning, takes the actions of some rows again."""
+    state = None
+    for step in steps:
+        observation = {name: field[rows] for name, field in step.observation.items()}
+        action, state = policy.predict(observation, state)
+        if not np.array_equal(action, step.action[rows]):
+            return False
+    return True
 
 
 def log_spaced(last: int, points: int, also: Sequence[int] = ()) -> NDArray[np.int64]:

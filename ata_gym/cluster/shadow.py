@@ -9,7 +9,7 @@ from typing import Any
 from ata_gym.cluster.round_record import RoundRecord
 from ata_gym.cluster.trace_recorder import TraceRecorder
 from ata_gym.typing import Worker
-from ata_gym.utils.validation import whole_number
+from ata_gym.utils.validation import short, whole_number
 from ata_policies import Allocator
 from ata_policies.allocator.named_workers import checked_seconds
 
@@ -106,6 +106,10 @@ class Shadow(AbstractContextManager["Shadow"]):
                 the first step; nothing has changed then.
         OSError: If the times cannot be recorded.
         """
+        if not isinstance(seconds, Mapping) or not seconds:
+            raise ValueError(
+                f"seconds must be a dict with the time of each worker, not {short(seconds)}",
+            )
         times = {worker: checked_seconds(worker, duration) for worker, duration in seconds.items()}
         if self._allocator is None:
             self._allocator = Allocator(
@@ -116,7 +120,8 @@ class Shadow(AbstractContextManager["Shadow"]):
             )
         if times.keys() != set(self._allocator.workers):
             raise ValueError(
-                f"each step has the workers {list(self._allocator.workers)}, not {list(times)}",
+                f"each step has the workers {list(self._allocator.workers)}, not {list(times)}:"
+                " make a new Shadow where workers come or go",
             )
         if self._recorder is not None:
             self._recorder.add(

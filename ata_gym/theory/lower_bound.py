@@ -127,10 +127,14 @@ def regret_lower_bound(pool: Pool, budget: int) -> RegretLowerBound:
         return RegretLowerBound(0.0, reason)
     means = pool.mean()
     loss = float(proxy_loss(proxy_optimal(pool, budget), means))
-    ratios = means / loss
+    with np.errstate(over="ignore"):
+        ratios = means / loss
+        largest = ratios.max() * budget
     is_fast = ratios <= 1 + SAME_LOSS
     if is_fast.all():
         return RegretLowerBound(0.0, "every worker has tasks in an allocation of least proxy loss")
+    if not np.isfinite(largest):
+        return RegretLowerBound(0.0, "its program has no solution in floating point")
     # The most tasks of each fast worker that take less than the least loss.
     tasks_below = np.ceil((1 - SAME_LOSS) / ratios[is_fast]) - 1
     missing = budget - int(tasks_below.sum())

@@ -1,5 +1,6 @@
 import linecache
 import sys
+import warnings
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import ata_gym
 import ata_policies
 from ata_gym import bench, optimal_allocation, proxy_loss, proxy_optimal
 from ata_gym.bench import PolicyFailedWarning
@@ -194,6 +196,61 @@ class FailingAmongMany(Fastest):
 
 
 @pytest.mark.usefixtures("unreported")
+class Means(AllocationPolicy):
+    """Keeps every rule."""
+
+    def allocate(self, state):
+        return ata_gym.allocate(self.scores(state), self.setting.budget, state.round_keys())
+
+    def scores(self, state):
+        return np.nan_to_num(state.belief.mean())
+
+
+class MeansOfAllRows(Means):
+    """Learns from the workers of all seeds."""
+
+    def scores(self, state):
+        means = super().scores(state)
+        return np.broadcast_to(means.mean(axis=0), means.shape)
+
+
+class Unseeded(Means):
+    """Draws anew whenever it is asked."""
+
+    def scores(self, state):
+        return np.random.default_rng().random((len(state.round), self.setting.n))
+
+
+class Counts(Means):
+    """Remembers outside the state how often it was asked."""
+
+    asked = 0
+
+    def scores(self, state):
+        self.asked += 1
+        return super().scores(state) * (1.0 + (np.arange(self.setting.n) == self.asked % 7))
+
+
+@pytest.mark.parametrize(
+    ("policy", "difference"),
+    [
+        (MeansOfAllRows, "for a row alone than for it in a batch"),
+        (Unseeded, "when it is played again"),
+        (Counts, "when it is played again"),
+    ],
+)
+def test_seeds_of_a_policy_that_are_not_independent_are_said(policy, difference):
+    with pytest.warns(PolicyFailedWarning, match=difference):
+        results = bench.run([policy, "ofta"], Scenario(POOL, 4), **SMALL)
+    (remark,) = (one for one in results.remarks if "ata-gym check" in one)
+    assert f"{policy.__name__} decides otherwise {difference}" in remark
+    assert results.finished
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PolicyFailedWarning)
+        sound = bench.run([Means, "ofta"], Scenario(POOL, 4), **SMALL)
+    assert not any("ata-gym check" in one for one in sound.remarks)
+
+
 def test_a_scenario_on_which_all_failed_takes_a_corrected_call(tmp_path):
     scenarios = ["five-workers", "icml2025-regret"]
     with pytest.warns(PolicyFailedWarning, match="too many"):

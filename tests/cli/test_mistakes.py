@@ -103,10 +103,6 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (f"{BENCH} lacks_a_name:X", "(lacks_a_name.py, line 2: zeros = np.zeros_)"),
         (
-            "check my_policies:Fails:how=exit",
-            "the policy my_policies:Fails:how=exit failed: SystemExit: 7",
-        ),
-        (
             f"{BENCH} uta,my_policies:Fails:at=1",
             "my_policies:Fails:at=1 fails in the first round: RuntimeError: lost",
         ),
@@ -158,6 +154,7 @@ def test_a_fault_found_by_check_or_in_mid_run_has_a_place_and_leaves_the_others_
 ):
     assert place_of_line("raise RuntimeError") in run(f"check {FAILS}", code=1).stdout
     assert place_of_line("self.share =") in run("check my_policies:Unmade", code=1).stdout
+    assert place_of_line("sys.exit(7)") in run("check my_policies:Fails:how=exit", code=1).stdout
     run(f"{BENCH} my_policies:Fails --rounds 8", code=1)  # a corrected command may follow
     names = [f"my_policies:Fails:how={how}" for how in ("exit", "shape", "peek")]
     later = run(f"{BENCH} uta,{','.join(names)}", code=1).stderr

@@ -128,6 +128,14 @@ def test_where_none_is_known_it_is_0_and_says_why(
     assert not bound.regret([1, 1e9]).any()
 
 
+def test_means_whose_ratio_is_no_number_have_the_trivial_bound() -> None:
+    bound = regret_lower_bound(pools.exponential([1e-300, 1e300]), 2)
+    assert bound.constant == 0
+    assert bound.reason == "its program has no solution in floating point"
+    finite = regret_lower_bound(pools.exponential([1e-150, 1e150]), 2)
+    np.testing.assert_allclose(finite.constant, 2e-150)
+
+
 def test_a_bad_budget_is_refused() -> None:
     with pytest.raises(ValueError, match="budget must be"):
         regret_lower_bound(pools.exponential([1, 2]), 0)

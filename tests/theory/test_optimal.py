@@ -194,6 +194,26 @@ def test_bad_numbers(bad):
         optimal_allocation(exponential([1.0, 2.0]), **bad)
 
 
+@pytest.mark.parametrize("price", [1e15, 1e17, 1e100, 1e300])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        pools.exponential([2.0, 1.0]),
+        pools.deterministic([2.0, 1.0]),
+        pools.gamma([9.0, 4.0], [0.3, 0.25]).with_latency([0.5, 0.0]),
+    ],
+)
+def test_at_a_price_beside_which_round_times_are_nothing_the_cheapest_worker_works(pool, price):
+    optimum = optimal_allocation(pool, 3, price)
+    assert optimum.allocation.tolist() == [0, 3]
+    assert optimum.gap == 0
+
+
+def test_a_price_whose_costs_are_no_numbers_is_refused():
+    with pytest.raises(ValueError, match="above the largest number: give a smaller price"):
+        optimal_allocation(pools.exponential([2.0, 1.0]), 3, 1.7e308)
+
+
 def test_priced_allocations_of_a_published_setting() -> None:
     """A price of 0 gives the optimum of the round time; worker time falls and round time grows with
     the price.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ata_gym.typing import Floats, Mask
+from ata_gym.typing import Floats, Ints, Mask
 
 _LONG_START = 5.0
 """How many times as long as a usual step the steps of a warm-up take, at least."""
@@ -13,6 +13,8 @@ _LONG_START_PART = 0.25
 """The largest part of the steps that is a warm-up."""
 _LONG_FOR_ALL = 10.0
 """How many times as long as usual a step takes on every worker that is left out."""
+_LEAST_PAUSES = 3
+"""The least number of such times of one worker, as far apart as each other, that are pauses."""
 _CUT_STEP = 0.1
 """The part of its usual time that every worker takes, at most, in a last step that was cut off."""
 
@@ -202,6 +204,55 @@ def usual_steps(
     return kept, remarks
 
 
+def regular_pauses(
+    seconds: Floats, steps: Sequence[str], workers: Sequence[str], unit: str
+) -> list[str]:
+    """Return a remark for each worker that alone is long every so many steps.
+
+    A rank that saves checkpoints or evaluates for all is so. That is no work that others can share,
+    while a replay of the steps shares all of the time.
+
+    Args:
+        seconds: (steps, workers): the times.
+        steps: The names of the steps.
+        workers: The names of the workers.
+        unit: The unit of the times, if it is known.
+
+    Example:
+        >>> seconds = np.ones((9, 2))
+        >>> seconds[2::3, 0] = 20.0
+        >>> regular_pauses(seconds, "123456789", "ab", "s")[0][:58]
+        'Worker a took up to 20 s in steps 3, 6, 9, every 3 steps, '
+    """
+    usual = np.median(seconds, axis=0)
+    long = seconds > _LONG_FOR_ALL * np.where(usual > 0, usual, np.inf)
+    # where all are long, it is no matter of one
+    long &= ~long.all(axis=1, keepdims=True)
+    remarks = []
+    for worker in np.flatnonzero(long.any(axis=0)).tolist():
+        places = np.flatnonzero(long[:, worker])
+        gaps = np.diff(places)
+        if len(places) < _LEAST_PAUSES or gaps.min() < 2 or np.ptp(gaps) > 0:
+            continue
+        unit_text = f" {unit}" if unit else ""
+        remarks.append(
+            f"Worker {workers[worker]} took up to {seconds[places, worker].max():.3g}{unit_text}"
+            f" in steps {_names(steps, places)}, every {gaps[0]} steps, where"
+            f" {usual[worker]:.3g}{unit_text} is usual, as a rank does that saves checkpoints or"
+            " evaluates for all. No other split saves that, and what is said to be saved holds it:"
+            " leave it out of the times.",
+        )
+    return remarks
+
+
+def _names(steps: Sequence[str], places: Ints) -> str:
+    """The names of some steps, cut after four."""
+    names = ", ".join(steps[place] for place in places[:4].tolist())
+    if len(places) > 4:
+        names += f" and {len(places) - 4} more"
+    return names
+
+
 def _remark(
     mask: Mask,
     reason: str,
@@ -214,9 +265,7 @@ def _remark(
     indices = np.flatnonzero(mask)
     times = longest[indices]
     size = f"{times.max():.3g}"
-    names = ", ".join(steps[index] for index in indices[:4].tolist())
-    if len(indices) > 4:
-        names += f" and {len(indices) - 4} more"
+    names = _names(steps, indices)
     plural = "s" * (len(indices) > 1)
     most = "up to " if len(indices) > 1 else ""
     unit_text = f" {unit}" if unit else ""

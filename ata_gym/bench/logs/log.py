@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ata_gym.bench.logs.checks import doubt_of, usual_steps
+from ata_gym.bench.logs.checks import doubt_of, regular_pauses, usual_steps
 from ata_gym.typing import Floats, Mask
 from ata_gym.utils.validation import whole_number
 
@@ -200,6 +200,7 @@ def checked(log: Log, warmup: int | None = None, chosen: bool = False) -> Log:
         remarks += more
     elif warmup:
         remarks.append(f"The first {warmup} steps are left out, as --warmup says.")
+    remarks += regular_pauses(log.seconds, log.steps, log.workers, log.unit)
     return replace(log, remarks=remarks, doubt=log.doubt or doubt_of(log.task_times))
 
 

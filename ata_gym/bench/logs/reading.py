@@ -50,7 +50,8 @@ def read_log(
             .json, .jsonl, .ndjson, each also with .gz, or .parquet and .arrow. It may have a column
             for each rank, as W&B exports, units in names or entries ("time_ms", "100 ms"), starts
             and ends in place of durations, and nested records. Times of start-up, set-up, launch,
-            queue or transfer beside a column of computation are the latencies of shares. Or a
+            queue or transfer beside a column of computation are the latencies of shares; a column
+            such as "batch_size" that differs between workers tells how much work each has. Or a
             folder with such a table of each rank; or texts, with ``pattern``; or what a tool wrote:
             traces of ``torch.profiler``, dumps of the Flight Recorder, TensorBoard, TraceML, Ray,
             Dask, Megatron-LM. ``docs/guide/formats.md`` has the table of all of them.

@@ -13,6 +13,7 @@ from ata_gym.bench.logs.formats import Format, Options
 from ata_gym.bench.logs.log import Log
 from ata_gym.bench.logs.tables.meaning import log_of
 from ata_gym.bench.logs.tables.rows import Rows
+from ata_gym.bench.logs.tables.words import is_rate
 from ata_gym.utils.extras import require
 from ata_gym.utils.validation import short
 
@@ -181,6 +182,7 @@ def _time_tag(tags: Sequence[str]) -> str:
         for tag in tags
         if any(word.endswith("time") or word in _TIME_WORDS for word in words[tag])
         and not any(word in _OTHER_WORDS for word in words[tag])
+        and not is_rate(tag)
     ]
     if len(candidates) == 1:
         return candidates[0]

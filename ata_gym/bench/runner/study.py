@@ -5,7 +5,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
+from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report.report import LeftFiles, Report, leave
 from ata_gym.bench.runner.jobs import (
     USUAL,
@@ -39,7 +40,23 @@ from ata_policies.registry import RegisteredPolicy
 
 
 class PolicyFailedWarning(UserWarning):
-    """A policy has failed while it was played; the others have their results."""
+    """A policy has failed while it was played, or its seeds are not independent.
+
+    The others have their results.
+    """
+
+
+def dependences(experiment: Experiment, policies: Iterable[str]) -> list[str]:
+    """Return a remark, and give a warning, for each policy whose seeds are not independent.
+
+    Args:
+        experiment: What the policies play.
+        policies: Their names.
+    """
+    remarks = [remark for policy in policies if (remark := experiment.dependence(policy))]
+    for remark in remarks:
+        warnings.warn(remark, PolicyFailedWarning, stacklevel=6)
+    return remarks
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from ata_gym.bench.runner.jobs import Effort, Runner, on_this_machine
 from ata_gym.bench.runner.policies import Policies, by_name
 from ata_gym.bench.runner.policy_run import Job
 from ata_gym.bench.runner.results import Results
-from ata_gym.bench.runner.study import Study, play
+from ata_gym.bench.runner.study import Study, dependences, play
 from ata_gym.bench.store.folder import Folder, finished, open_folder, origin, read_frame
 from ata_gym.bench.store.note import (
     EXPERIMENT,
@@ -88,7 +88,7 @@ def run(
 
     Each policy plays the same task times: seed e of one is seed e of every other one. Results
     depend neither on ``jobs`` nor on ``runner``. There is a PolicyFailedWarning for each policy
-    that failed.
+    that failed, and for one of yours that decides otherwise for a row alone than in a batch.
 
     Args:
         policies: Names (as ``ata_policies.make`` takes them), classes, or policies that are made
@@ -200,8 +200,8 @@ class Benchmark(Study):
     def about(self) -> Note:
         """What the page needs to know."""
         note = about_experiment(self.experiment, self.played)
-        no_regret = no_regret_in_words(self.experiment.scenario)
-        note["remarks"] = [*self.remarks, *no_regret, *note["remarks"]]
+        beside = [*self.remarks, *dependences(self.experiment, self.played)]
+        note["remarks"] = [*beside, *no_regret_in_words(self.experiment.scenario), *note["remarks"]]
         best = None
         if any(entry["env"] == "TaskAllocation" for entry in note["policies"]):
             best = best_allocation(self.experiment.scenario)

@@ -16,9 +16,10 @@ from ata_gym.rl.native_rows import native_rows
 class NativeVecEnv(VecEnv):
     """A native vector env of this package for Stable-Baselines3.
 
-    ``infos`` are as from a ``DummyVecEnv`` of ``Monitor`` envs: a row whose episode has ended has
-    ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return "r", length "l" and
-    time "t"), and the infos of other rows are empty. ``info`` holds the arrays of all rows.
+    Where the episode of a row has ended, its infos are as from a ``DummyVecEnv`` of ``Monitor``
+    envs: the numbers of the last round, such as ``runtime``, ``terminal_observation``,
+    ``TimeLimit.truncated`` and ``episode`` (return "r", length "l" and time "t"). The infos of
+    other rows are empty, which is faster; ``info`` holds the arrays of all rows.
 
     Args:
         envs: A vector env of ``gymnasium.make_vec`` for an id of this package, with
@@ -70,9 +71,11 @@ class NativeVecEnv(VecEnv):
         self._returns += rewards
         self._lengths += 1
         infos = self._infos()
+        last = _without_masks(self.info.get("final_info", {}))
         for row in np.flatnonzero(truncated).tolist():
             seconds = round(perf_counter() - self._started, 6)
             episode = {"r": float(self._returns[row]), "l": int(self._lengths[row]), "t": seconds}
+            infos[row] |= {name: values[row] for name, values in last.items()}
             infos[row] |= {
                 "terminal_observation": self.info["final_obs"][row],
                 "TimeLimit.truncated": True,
@@ -111,6 +114,20 @@ class NativeVecEnv(VecEnv):
 
     def close(self) -> None:
         self.envs.close()
+
+    def get_images(self) -> Sequence[NDArray[Any] | None]:
+        """The picture of each row, of envs that were made with ``render_mode="rgb_array"``.
+
+        Raises:
+            ValueError: For envs that were made with another one.
+        """
+        if self.render_mode != "rgb_array":
+            raise ValueError(
+                f"the envs have the render_mode {self.render_mode!r}: make them with"
+                ' render_mode="rgb_array"',
+            )
+        pictures: Any = self.envs.render()
+        return list(pictures)
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         return self._of_rows(self.bare.get_attr(attr_name), indices)
@@ -151,6 +168,11 @@ class NativeVecEnv(VecEnv):
         """The values of some rows."""
         rows: Iterable[int] = self._get_indices(indices)
         return [values[row] for row in rows]
+
+
+def _without_masks(info: dict[str, Any]) -> dict[str, Any]:
+    """The infos of a vector env without which rows have them."""
+    return {name: values for name, values in info.items() if not name.startswith("_")}
 
 
 def make_vec_env(

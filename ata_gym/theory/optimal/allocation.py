@@ -107,6 +107,16 @@ def optimal_allocation(
         latency = _means_of_cycle(pool.latency, rounds)
     start_work = np.where(np.isfinite(mean), costs * latency, 0.0)
 
+    # No allocation pays less for its worker time: every task costs at least the cheapest one, and
+    # at least one worker pays a latency.
+    finite = np.isfinite(mean)
+    least_worker_time = budget * float(work[finite].min()) + float(start_work[finite].min())
+    if not np.isfinite(price * least_worker_time):
+        raise ValueError(
+            f"price {price:g} times the worker time of {budget} tasks is above the largest number:"
+            " give a smaller price",
+        )
+
     def evaluate(allocation: Ints) -> Optimum:
         """The costs of an allocation, without a gap yet."""
         round_time = expected_round_time(pool, allocation)
@@ -117,18 +127,14 @@ def optimal_allocation(
 
     several = _candidates(pool, mean, work, start_work, proxy, budget, price)
     best = min((evaluate(a) for a in several), key=lambda optimum: optimum.cost)
-    # No allocation pays less for its worker time: every task costs at least the cheapest one, and
-    # at least one worker pays a latency.
-    finite = np.isfinite(mean)
-    least_worker_cost = price * budget * float(work[finite].min())
-    least_worker_cost += price * float(start_work[finite].min())
     lower = _least_relaxed_cost(mean, budget, price * costs)
     if np.array_equal(mean, pool.mean()) and (
         pool.latency is None or np.array_equal(latency, pool.latency.mean())
     ):
-        lower = max(lower, least_worker_cost + float(proxy_loss(proxy, mean, latency)))
+        lower = max(lower, price * least_worker_time + float(proxy_loss(proxy, mean, latency)))
     # A better allocation has a round time below this limit, so every worker's mean time is, too.
-    limit = best.cost - least_worker_cost
+    # Costs at a large price differ by less than their rounding, times do not.
+    limit = best.round_time + price * (best.worker_time - least_worker_time)
     workers = np.flatnonzero(mean + latency <= limit * (1 + SLACK))
     table, error = round_table(pool, budget, limit, best.allocation, workers, mean, costs)
     if table is not None:

@@ -481,7 +481,8 @@ def checked_names(workers: int | Iterable[Worker]) -> tuple[Worker, ...]:
     """
     if isinstance(workers, str) or not isinstance(workers, Iterable):
         return tuple(range(whole_number("workers", workers)))
-    names = tuple(workers)
+    # the entries of an array or of a table are numpy's texts and numbers
+    names = tuple(one.item() if isinstance(one, np.str_ | np.integer) else one for one in workers)
     if not names or not all(type(name) in (str, int) for name in names):
         raise ValueError(
             "workers must be a number, or names that are texts or whole numbers, not"

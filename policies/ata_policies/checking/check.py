@@ -16,6 +16,7 @@ from ata_gym.changes import Switch
 from ata_gym.pools import concatenate, exponential, gamma, shifted_exponential, trace
 from ata_gym.scenarios import Scenario
 from ata_gym.utils.validation import whole_number
+from ata_policies.checking.another_process import same_in_another_process
 from ata_policies.checking.contract import ContractCheck
 from ata_policies.checking.episodes import lasts, prefers_the_fast
 from ata_policies.checking.invariance import draws_anew, same_in_any_unit
@@ -54,9 +55,10 @@ def check_policy(
     What is only advice is a warning. The function checks that actions are legal, that a row of a
     batch does not depend on the other rows, that all memory is in the state, that episodes begin
     anew, that durations of 0 are accepted, that foreign observations are refused, that draws are
-    others in each round and that the unit of time makes no difference, unless the policy names one.
-    A run of 25 times as many rounds finds what goes wrong later. It is advice that a policy should
-    not need more than even shares where half of the workers are ten times as fast.
+    others in each round, that another process has the same actions, and that the unit of time makes
+    no difference, unless the policy names one. A run of 25 times as many rounds finds what goes
+    wrong later. It is advice that a policy should not need more than even shares where half of the
+    workers are ten times as fast.
 
     Args:
         policy: A class, or a name (see ``load``).
@@ -138,6 +140,7 @@ def examine(
     further_checks = [draws_anew, lasts, prefers_the_fast]
     if not joined_facts(kind.parts_for(**hyperparameters), "time_unit"):
         further_checks.append(same_in_any_unit)
+    further_checks.append(same_in_another_process)
     checks = [ContractCheck(make, kind, scenario, rounds) for scenario in scenarios]
     faults = checks[0].run(*further_checks)
     for check in checks[1:]:

@@ -36,8 +36,8 @@ _ROWS = 3  # rows of the batch that is played
 _ALL_ROWS = slice(None)
 _FIRST_ROW = slice(0, 1)
 _OTHER_ROWS = slice(1, None)
-_MIXED_BATCHES = 20  # batches of rows from different rounds
-_MIXED_ROWS = 7  # rows of each of these batches
+# rows of batches from different rounds; a study plays hundreds of rows in one
+_MIXED_ROWS = (*(7,) * 20, 130)
 TIMES = ("duration", "elapsed", "age")  # the fields of an observation that are times
 # the fields that have a value for each worker
 _PER_WORKER = ("elapsed", "started", "running", "age")
@@ -166,10 +166,10 @@ class ContractCheck:
         inner_steps = [
             k for k, step in enumerate(self.steps) if (step.observation["worker"][:, 0] >= 0).all()
         ]
-        for _ in range(_MIXED_BATCHES):
+        for rows in _MIXED_ROWS:
             places = [
                 (inner_steps[k], e)
-                for k, e in rng.integers(0, (len(inner_steps), _ROWS), (_MIXED_ROWS, 2)).tolist()
+                for k, e in rng.integers(0, (len(inner_steps), _ROWS), (rows, 2)).tolist()
             ]
             steps = _stacked([rows_of(self.steps[k]._replace(round=0), e) for k, e in places])
             states = _stacked([rows_of(self.steps[k - 1].answer.state, e) for k, e in places])
@@ -201,7 +201,7 @@ class ContractCheck:
         later = 3 * len(self.steps) // 4  # in the second episode
         try:
             saved = pickle.loads(pickle.dumps(self.steps[later - 1].answer.state))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise FaultError(
                 f"its state cannot be pickled ({error}): define the classes of belief and plan at"
                 " the top of a module",
@@ -275,7 +275,7 @@ class ContractCheck:
             policy.check_state(
                 policy.note_absences(state_copy, absent, np.zeros_like(absent)), _ROWS
             )
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise FaultError(f"note_absences gives no state that it can have: {error}") from error
         if (leaf_name := difference(state, state_copy)) is not None:
             raise FaultError(
@@ -293,7 +293,7 @@ class ContractCheck:
         for row in range(_ROWS):
             try:
                 shown = policy.explain(state_copy, row).tasks
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise FaultError(sentence_on("explain raises ", error)) from error
             leaf_name = difference({"state": step.answer.state}, {"state": state_copy})
             if leaf_name is not None:
@@ -353,7 +353,7 @@ class ContractCheck:
                 policy.predict(faulty_observation, state, **privileged)
             except ValueError:
                 continue
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raised = f"raises {described(error)}"
             else:
                 raised = "says nothing"
@@ -368,7 +368,7 @@ class ContractCheck:
             return self.make(setting, seed=seed)
         except MissingExtraError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             setting_text = f"{setting.n} workers and B = {setting.budget}"
             raise FaultError(
                 sentence_on(f"it cannot be made for {setting_text}: ", error)

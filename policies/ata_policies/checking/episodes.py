@@ -93,7 +93,7 @@ def lasts(check: ContractCheck) -> None:
                 action, next_state = policy.predict(
                     observation, state, deterministic=True, **privileged
                 )
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise FaultError(f"{position} {sentence_on('predict raises ', error)}") from error
             try:
                 played = envs.unwrapped.check_actions(action)
@@ -144,7 +144,7 @@ def prefers_the_fast(check: ContractCheck) -> None:
         policy_time = _runtime(
             check.kind.env_id, check.make(Setting.from_scenario(easy), seed=SEED), easy
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise FaultError(
             f"where half of the workers are fast, {sentence_on('playing it raises ', error)}",
         ) from error

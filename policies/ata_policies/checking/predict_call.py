@@ -50,7 +50,7 @@ class FaultError(Exception):
     """A fault after which a check cannot go on; the message is the sentence about it."""
 
 
-def sentence_on(beginning: str, error: Exception) -> str:
+def sentence_on(beginning: str, error: BaseException) -> str:
     """Return a sentence on an error of the policy.
 
     If the policy uses what it has not declared, the error says so itself; for any other error, the
@@ -112,7 +112,7 @@ def checked_predict(
             deterministic=True,
             **privileged,
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise FaultError(sentence_on("predict raises ", error)) from error
     note_draws(faults, generators)
     for name in _changed(policy, attributes):

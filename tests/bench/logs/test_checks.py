@@ -68,6 +68,22 @@ def test_a_pause_of_all_workers_is_left_out():
     assert "Steps 10, 20 took up to" in log.remarks[0]
 
 
+def test_regular_pauses_of_one_worker_are_said():
+    times = times_of()
+    times[9::10, 1] += 20.0
+    log = checked(log_of(times))
+    np.testing.assert_array_equal(log.seconds, times)
+    (remark,) = log.remarks
+    assert remark.startswith("Worker w1 took up to 21")
+    assert "in steps 10, 20, 30, 40, every 10 steps" in remark
+    assert "No other split saves that" in remark
+    # what comes at any time is the slowness that people look for
+    for places in ([9, 19], [9, 19, 24], [9, 10, 11]):
+        times = times_of()
+        times[places, 1] += 20.0
+        assert not checked(log_of(times)).remarks
+
+
 def test_a_slow_first_half_is_no_warm_up():
     times = times_of()
     times[:15] *= 8

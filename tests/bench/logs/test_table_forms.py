@@ -730,8 +730,52 @@ def test_json_lines_with_nested_records(tmp_path):
         path = tmp_path / name
         path.write_text("\n".join(content) + "\n")
         assert_same(log_at(path, duration="timing.forward_ms"))
-    path.write_text("\n".join([*lines[:3], '{"rank": 0, "st']))
+    path.write_text("\n".join([*lines[:3], '{"rank": 0, "st', *lines[3:half]]))
     with pytest.raises(ValueError, match="line 4 is no record of JSON"):
+        log_at(path)
+
+
+@pytest.mark.parametrize("name", ["times.jsonl", "train.log", "out.txt"])
+def test_what_a_program_prints_between_its_records_is_left_out(tmp_path, name):
+    records = [json.dumps({"rank": r, "step": s, "seconds": time}) for r, s, time in EACH]
+    path = tmp_path / name
+    # the program was killed while it wrote the last line
+    path.write_text("\n".join(["starts", *records[:5], "a warning", *records[5:], '{"rank": 0, "']))
+    log = log_at(path)
+    assert_same(log)
+    assert log.remarks == ["3 lines that are no whole records are left out."]
+
+
+@pytest.mark.parametrize("separator", [",", ";", " "])
+def test_names_written_again_by_a_job_that_was_started_again_are_no_row(tmp_path, separator):
+    path = tmp_path / "times.txt"
+    content = text(separator)
+    path.write_text(content + content)
+    assert_same(log_at(path))
+
+
+@pytest.mark.parametrize("name", ["step{}", "iter_{}", "{}", "Step {}"])
+def test_a_column_for_each_step(tmp_path, name):
+    columns = {name.format(step): TIMES[step].tolist() for step in range(len(TIMES))}
+    path = tmp_path / "times.csv"
+    pl.DataFrame({"rank": [*range(RANKS)], **columns}).write_csv(path)
+    log = log_at(path)
+    assert_same(log, unit="")
+    assert log.remarks[0].endswith("were taken for the times of a step each.")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.csv", "0,0,0.1\n1,0,0.2\n", "the first line must name the columns"),
+        ("a.csv", "0;0;0,1\n1;0;0,2\n", "the first line must name the columns"),
+        ("a.log", "step 0: 99.5 ms\nstep 1: 98.5 ms\n", "give --pattern"),
+    ],
+)
+def test_a_text_without_names_of_columns_says_what_it_lacks(tmp_path, name, content, sentence):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=sentence):
         log_at(path)
 
 

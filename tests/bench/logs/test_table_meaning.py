@@ -633,3 +633,77 @@ def test_the_latency_is_a_part_of_the_sum_that_is_proposed(tmp_path):
     log = read(frame, tmp_path, duration="forward_s,backward_s,startup_s")
     np.testing.assert_allclose(log.latency, 0.02)
     np.testing.assert_allclose(log.work, own_times())
+
+
+# rates
+
+
+@pytest.mark.parametrize(
+    "name", ["samples_per_sec", "tokens/s", "throughput", "it/s", "samplesPerSecond", "TFLOP/s/GPU"]
+)
+def test_a_rate_is_no_time_also_where_it_is_named(name, tmp_path):
+    times = own_times()
+    table = long_table(times).with_columns((1.0 / pl.col("seconds")).alias(name)).drop("seconds")
+    # the slowest worker has the lowest rate, and would look the fastest
+    for options in ({}, {"duration": name}):
+        sentence = refusal(table, tmp_path, **options)
+        assert f"{name} is a rate and no time: record the time" in sentence
+    beside = long_table(times).with_columns((1.0 / pl.col("seconds")).alias(name))
+    assert_times(read(beside, tmp_path), times)
+
+
+# how much work a share is, and where it was done
+
+
+@pytest.mark.parametrize("name", ["batch_size", "Num Samples", "examples"])
+def test_unequal_shares_are_those_of_the_column_that_says_so(name, tmp_path):
+    times = own_times()
+    sizes = np.array([8, 16, 8, 4])
+    table = long_table(times, **{name: lambda _, worker: sizes[worker]})
+    log = read(shuffled(table), tmp_path)
+    assert_times(log, times)
+    np.testing.assert_array_equal(log.tasks, np.tile(sizes, (len(times), 1)))
+    (remark,) = log.remarks
+    assert remark == f"{name} differs between workers, and says how much work each has in a step."
+    halves = pl.concat([table, table]).with_columns(pl.col("seconds") / 2, pl.col(name) // 2)
+    log = read(halves.sort("step", "rank"), tmp_path)
+    assert_times(log, times)
+    np.testing.assert_array_equal(log.tasks[0], sizes)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        lambda step, worker: 64 + 0 * (step + worker),
+        lambda step, worker: 64 + step % 3 + 0 * worker,
+        lambda step, worker: (1 + step) * (8 + worker),
+        lambda step, worker: worker * (step % 5),
+    ],
+    ids=["of all", "of the step", "so far", "with zeros"],
+)
+def test_a_count_that_tells_no_shares_changes_nothing(sizes, tmp_path):
+    times = own_times()
+    log = read(long_table(times, batch_size=sizes), tmp_path)
+    assert_times(log, times)
+    assert (log.tasks == 1).all()
+    assert not log.remarks
+
+
+def test_two_sizes_that_contradict_each_other_are_refused(tmp_path):
+    table = long_table(
+        own_times(), samples=lambda _, worker: 1 + worker, batch_size=lambda _, worker: 9 - worker
+    )
+    assert "samples and batch_size say different things" in refusal(table, tmp_path)
+    assert (read(table.drop("samples"), tmp_path).tasks[0] == [9, 8, 7, 6]).all()
+
+
+def test_ranks_that_moved_to_other_hosts_are_said(tmp_path):
+    times = own_times()
+    moved = {"host": lambda step, worker: (worker + (step >= 15)) % 4}
+    table = long_table(times, **moved).with_columns(pl.format("h{}", "host").alias("host"))
+    log = read(table, tmp_path)
+    assert_times(log, times)
+    (remark,) = log.remarks
+    assert remark.startswith("4 of 4 workers were on several hosts, such as worker 0 on h0 and h1")
+    assert [*read(table, tmp_path, worker="host").workers] == ["h0", "h1", "h2", "h3"]
+    assert not read(table.filter(pl.col("step") < 15), tmp_path).remarks

@@ -222,3 +222,13 @@ def test_without_tensorboard_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(MissingExtraError, match=r'pip install "ata-gym\[logs\]"'):
         read_log(tmp_path)
+
+
+@pytest.mark.parametrize("tag", ["samples/sec", "global_step/sec", "perf/tokens/s"])
+def test_a_rate_is_no_time_of_a_step(tag, tmp_path):
+    for rank, values in enumerate(job()):
+        write(tmp_path / f"rank_{rank}", 1.0 / values, tag)
+    with pytest.raises(ValueError, match=r"no tag among .* is the time of a step"):
+        read_log(tmp_path)
+    with pytest.raises(ValueError, match=f"{tag} is a rate and no time"):
+        read_log(tmp_path, duration=tag)

@@ -97,6 +97,18 @@ def test_the_files_of_a_rank_are_joined(tmp_path):
     np.testing.assert_allclose(1e3 * log.seconds, truth)
 
 
+def test_files_of_a_rank_that_are_of_two_processes_are_said(tmp_path):
+    for rank in range(2):
+        for first, process in ((0, 7), (10, 8)):
+            events = steps(20 + 10 * rank, range(first, first + 4))
+            moved = [one | {"pid": process} for one in events]
+            write(tmp_path / f"run{first}_{rank}.json", moved, rank)
+    log = read_log(tmp_path)
+    assert len(log.seconds) == 8
+    (remark,) = (one for one in log.remarks if "two processes" in one)
+    assert remark.startswith("run0_0.json and run10_0.json are of rank 0 in two processes")
+
+
 def test_a_step_of_a_rank_that_is_there_twice_is_refused_and_a_copy_counts_once(tmp_path):
     write(tmp_path / "a.json", steps(20), 0)
     write(tmp_path / "b.json", steps(30), 1)

@@ -627,6 +627,28 @@ def test_what_a_shadow_records_is_read_as_the_times_of_the_job(tmp_path):
         Shadow(record=path)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        ([0.1, 0.2], "must be a dict with the time of each worker, not"),
+        ({}, "must be a dict with the time of each worker, not"),
+        ({"a": 0.1}, "make a new Shadow where workers come or go"),
+        ({"a": 0.1, "b": 0.2, "c": 0.1}, "make a new Shadow where workers come or go"),
+        ({"a": 0.1, "b": float("nan")}, "a time of worker 'b' must be a finite number"),
+    ],
+)
+def test_a_step_that_a_shadow_cannot_take_is_refused_with_the_cure(seconds, sentence):
+    with Shadow(log_every=None) as shadow:
+        for _ in range(2):
+            shadow.step({"a": 0.1, "b": 0.2})
+        runtime = shadow.runtime
+        with pytest.raises(ValueError, match=sentence):
+            shadow.step(seconds)
+        assert shadow.runtime == runtime
+        shadow.step({"b": 0.2, "a": 0.1})
+        assert shadow.runtime > runtime
+
+
 def test_rounds_of_a_recorder_in_which_workers_have_different_numbers_of_tasks_add_up(tmp_path):
     path = tmp_path / "times.csv"
     with TraceRecorder(path) as recorder:

@@ -309,6 +309,13 @@ def test_a_new_worker_is_tried_and_the_others_stay_known(name: str) -> None:
         assert allocator.allocate()["d"] == max(allocator.allocate().values())
 
 
+@pytest.mark.parametrize("names", [["a", "b"], [3, 5]])
+def test_names_of_an_array_are_those_of_a_list(names: list[Any]) -> None:
+    allocator = Allocator(np.array(names), budget=4)
+    assert allocator.workers == (*names,)
+    assert [type(name) for name in allocator.allocate()] == [type(name) for name in names]
+
+
 def test_only_who_is_there_can_leave_and_only_others_can_join() -> None:
     allocator = played()
     assert "worker 'a' is there already" in refused(allocator, lambda one: one.join("a"))

@@ -52,6 +52,40 @@ def test_each_fault_has_its_sentence(broken: type[Any], sentence: str) -> None:
     )
 
 
+def test_what_another_process_decides_otherwise_is_a_fault() -> None:
+    (fault,) = examine("tests.policies.checking.hashed_policy:ByHashes", rounds=6).faults
+    assert fault.startswith("in another process it has another action in round ")
+    assert "hash() of a text" in fault
+    # what a policy prints there is no answer
+    assert examine("tests.policies.checking.hashed_policy:Prints", rounds=6).faults == ()
+
+
+@pytest.mark.parametrize("rounds", [3, 150])
+def test_a_policy_that_ends_the_program_is_a_fault(rounds: int) -> None:
+    class Exits(Sound):
+        """Ends the program in a late round."""
+
+        def allocate(self, state: State) -> Any:
+            if (state.round == rounds).any():
+                raise SystemExit(0)
+            return super().allocate(state)
+
+    (fault,) = examine(Exits, rounds=12).faults
+    assert "predict raises SystemExit: 0" in fault
+
+
+def test_a_row_of_a_large_batch_is_what_it_is_alone() -> None:
+    class Chunks(Sound):
+        """Takes the first row of 64 for all of them."""
+
+        def scores(self, state: State) -> Any:
+            means = super().scores(state)
+            return means[np.arange(len(means)) // 64 * 64] if len(means) > 64 else means
+
+    (fault,) = examine(Chunks, rounds=12).faults
+    assert "beside rows that are at other rounds" in fault
+
+
 def test_all_faults_are_listed_at_once() -> None:
     known = {kind.__name__: kind for kind, _ in faults()}
     bases = tuple(known[name] for name in ("CountsInPlace", "SecretlyPriced"))

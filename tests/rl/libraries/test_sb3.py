@@ -101,11 +101,35 @@ def test_the_bridge_gives_what_monitored_single_envs_give(form: dict[str, str]) 
                     atol=1e-6,
                 )
                 assert info["episode"]["l"] == other["episode"]["l"]
+                assert info.keys() == other.keys()
+                # such as the runtime, which a VecMonitor may keep
+                numbers = {*info} - {"terminal_observation", "episode"}
+                assert all(same(np.array(info[key]), np.array(other[key])) for key in numbers)
         assert (rewards.tobytes(), dones.tolist()) == (
             other_rewards.tobytes(),
             other_dones.tolist(),
         )
     assert ends > 3
+
+
+def test_the_bridge_gives_pictures_and_numbers_of_the_last_round() -> None:
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    pytest.importorskip("matplotlib", reason="extra render is not installed")
+    form = {"observation": "workers", "action": "shares"}
+    env_id = "ata_gym/TaskAllocation-v0"
+    envs = bridge({"id": env_id, **form}, rows=2, render_mode="rgb_array", horizon=2)
+    with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
+        monitor = VecMonitor(envs, info_keywords=("runtime",))
+    monitor.reset()
+    for _ in range(2):
+        infos = monitor.step(np.zeros((2, 5), np.float32))[3]
+    runtimes = [info["episode"]["runtime"] for info in infos]
+    np.testing.assert_allclose(runtimes, [-info["episode"]["r"] for info in infos], rtol=1e-6)
+    pictures = np.array(envs.get_images())
+    assert (pictures.shape[0], pictures.shape[-1]) == (2, 3)
+    with pytest.raises(ValueError, match='make them with render_mode="rgb_array"'):
+        bridge({"id": env_id, **form}).get_images()
 
 
 @pytest.mark.parametrize(

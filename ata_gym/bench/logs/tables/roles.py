@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ata_gym.bench.logs.tables.words import is_strictly_evaluation, name_and_unit, plain
+from ata_gym.bench.logs.tables.words import is_rate, is_strictly_evaluation, name_and_unit, plain
 
 RANKS = (
     *("rank", "global_rank", "world_rank", "rank_id", "worker", "worker_id", "worker_rank"),
@@ -44,6 +44,14 @@ STEPS = (
 )
 """Usual names of columns of steps; a table with one of the first kind needs none of the next."""
 
+SIZES = (
+    *("tasks", "num_tasks", "n_tasks", "samples", "num_samples", "n_samples", "examples"),
+    *("num_examples", "n_examples", "batch_size", "local_batch_size", "per_device_batch_size"),
+    *("rank_batch_size", "micro_batches", "num_micro_batches", "num_microbatches", "images"),
+    *("num_images", "batchsize", "bs", "local_bs"),
+)
+"""Usual names of columns of how much work the share of a worker in a step is."""
+
 
 def place_in(name: str, usual_names: Sequence[str]) -> int:
     """Return the place of a name among usual names, or their number if it is none of them.
@@ -65,13 +73,14 @@ def place_in(name: str, usual_names: Sequence[str]) -> int:
 def is_named(name: str, usual_names: Sequence[str]) -> bool:
     """Whether a name is a usual one, such as "Global Rank" for "global_rank".
 
-    The steps of an evaluation are none of the job.
+    The steps of an evaluation are none of the job, and "TFLOP/s/GPU" is no device.
 
     Example:
         >>> [is_named(name, RANKS) for name in ("meta.rank", "Global Rank", "rank_of")]
         [True, True, False]
     """
-    return place_in(name, usual_names) < len(usual_names) and not is_strictly_evaluation(name)
+    usual = place_in(name, usual_names) < len(usual_names)
+    return usual and not is_strictly_evaluation(name) and not is_rate(name)
 
 
 def is_worker(name: str) -> bool:

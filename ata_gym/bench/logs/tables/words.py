@@ -94,6 +94,11 @@ _RATE_WORDS = frozenset(
     )
 )
 """What a time is for each of, or a rate counts."""
+_RATE_NAMES = frozenset(("throughput", "ips", "fps", "qps", "tps", "tflops", "tflop"))
+_RATE = re.compile(r"([^\W\d_]+)\s*(?:[\W_]+per[\W_]+|/\s*)(?=([^\W\d_]+)(?![^\W\d_]))")
+"""A count and a unit of time, such as "samples_per_sec" and "it/s"."""
+_SECONDS = frozenset(("s", "sec", "second", "min", "minute", "hour"))
+"""The units of time of a rate; where "/" parts the groups of a name, its last part is another."""
 _COMMON_WORDS = frozenset(("train", "training", "per", "wall", "run", "norm", "in", "taken"))
 """Words beside those of a length of time that say nothing of what it is of."""
 _EVALUATION_WORDS = frozenset(
@@ -248,9 +253,29 @@ def is_duration(name: str) -> bool:
     # what Weights & Biases calls so is the time since the start
     if name == "_runtime" or "%" in name or not name_words or _has(name, _NO_DURATION_WORDS):
         return False
+    if is_rate(name):
+        return False
     if name_words[1:] and name_words[-1] in _TIME_WORDS and name_words[-2] in ("per", "it"):
         return False
     return _has(name, _TIME_WORDS) or _PART_WORDS.issuperset(name_words)
+
+
+def is_rate(name: str) -> bool:
+    """Whether a name is one of what is done in a unit of time: the higher, the faster.
+
+    Example:
+        >>> [is_rate(name) for name in ("tokens_per_s", "global_step/sec", "throughput")]
+        [True, True, True]
+        >>> [is_rate(name) for name in ("s/it", "ms_per_step", "step/ms", "step_sec")]
+        [False, False, False, False]
+    """
+    if _has(name, _RATE_NAMES):
+        return True
+    return any(
+        words(match[1])[-1:] and words(match[1])[-1] in _RATE_WORDS and match[2] in _SECONDS
+        for text in (name.lower(), plain(name))
+        for match in _RATE.finditer(text)
+    )
 
 
 def is_time(name: str) -> bool:

@@ -73,6 +73,8 @@ class Trace(NamedTuple):
     """The name of the host; empty where the file does not say."""
     origin: float
     """The microseconds, counted from 1970, of time 0; on some hosts from when they started."""
+    process: float | str | None
+    """The process of the steps, as the system numbers it; None where the file does not say."""
     steps: np.ndarray[Any, Any]
     """(S,): the numbers of the steps, in the order of time."""
     step_spans: Spans
@@ -254,6 +256,7 @@ def _trace(name: str, document: _Document) -> Trace:
         rank=rank,
         host=document.host_name,
         origin=start + document.base / 1000,
+        process=events[steps[0]].pid,
         steps=number[steps],
         step_spans=Spans(spans.starts[steps], spans.ends[steps]),
         kind=kind,

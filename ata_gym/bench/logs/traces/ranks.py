@@ -34,6 +34,8 @@ class RankSteps(NamedTuple):
     """The rank, or the name of the process."""
     host: str
     """The name of the host; empty where the file does not say."""
+    process: float | str | None
+    """The process of the steps; None where the file does not say."""
     world_size: int | None
     """The number of ranks of the job, where the file says so."""
     backend: str
@@ -74,6 +76,7 @@ def rank_steps(trace: Trace, times: StepTimes) -> RankSteps:
         trace.file,
         _process_of_name(trace.file) if rank is None else str(rank),
         trace.host,
+        trace.process,
         world_size,
         trace.distributed.backend,
         trace.steps.tolist(),
@@ -200,7 +203,20 @@ def joined_by_worker(files: Iterable[RankSteps]) -> tuple[dict[str, list[RankSte
     remarks = []
     if copies:
         remarks.append(f"Copies of other traces are left out: {first_of(copies)}.")
-    return by_worker, remarks
+    return by_worker, [*remarks, *_remark_on_processes(by_worker)]
+
+
+def _remark_on_processes(by_worker: Mapping[str, Sequence[RankSteps]]) -> list[str]:
+    """A remark if traces of the same rank are of several processes."""
+    for worker, (first, *others) in by_worker.items():
+        for other in others:
+            if None not in (first.process, other.process) and first.process != other.process:
+                return [
+                    f"{first.file} and {other.file} are of rank {worker} in two processes, and"
+                    " count as one job that was started again; if they are of two jobs, name a"
+                    " folder with the traces of one."
+                ]
+    return []
 
 
 def worker_names(workers: Sequence[str]) -> dict[str, str]:

@@ -55,6 +55,8 @@ def read_delimited(text: str) -> pl.DataFrame:
     if len(names) != frame.width:
         raise ValueError("the file cannot be read: a quote in its first line has no end")
     frame.columns = _completed(names)
+    # a job that was started again writes the names once more
+    frame = frame.filter(~_repeats_names(frame.columns, names))
     # an entry of blanks is none, and a line without entries is blank
     frame = frame.with_columns(pl.col(pl.String).str.strip_chars().replace("", None))
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
@@ -65,6 +67,15 @@ def read_delimited(text: str) -> pl.DataFrame:
     if separator == ",":
         return frame
     return frame.with_columns(_with_points(column, separator) for column in frame)
+
+
+def _repeats_names(columns: list[str], names: list[str]) -> pl.Expr:
+    """Whether a row has the names of the columns as its entries."""
+    return pl.all_horizontal(
+        pl.col(column).str.strip_chars() == name
+        for column, name in zip(columns, names, strict=True)
+        if name
+    )
 
 
 def separator_of(line: str) -> str:
@@ -96,8 +107,11 @@ def looks_like_table(text: str) -> bool:
         return False
     if len(rows[0]) < 2 and not is_time(rows[0][0]):
         return False
-    # a column for each rank may have a number as its name
-    names_come_first = not any(map(_is_number, rows[0])) or is_round(rows[0][0])
+    # a column for each rank may have a whole number as its name
+    numbers = [name for name in rows[0] if _is_number(name)]
+    names_come_first = not numbers or (
+        is_round(rows[0][0]) and all(name.strip().isdecimal() for name in numbers)
+    )
     return names_come_first and any(map(_is_number, rows[1]))
 
 
@@ -142,18 +156,18 @@ def _entries(line: str, separator: str) -> list[str]:
 
 
 def _check_names(names: list[str]) -> None:
-    repeated = [name for name, count in Counter(names).items() if name and count > 1]
-    if repeated:
-        raise ValueError(
-            f"two columns are called {repeated[0]!r}: give each a name of its own",
-        )
-    numbers = [float(name) for name in names if _is_number(name)]
+    numbers = [float(name.replace(",", ".")) for name in names if _is_number(name)]
     # 0, 1, 2 are names of columns where there is one for each rank
     counted = ([*range(len(names))], [*range(1, len(names) + 1)])
     if len(numbers) == len(names) and numbers not in counted:
         raise ValueError(
             "the first line must name the columns, such as rank,step,seconds, and it is"
             f" {short(','.join(names))}",
+        )
+    repeated = [name for name, count in Counter(names).items() if name and count > 1]
+    if repeated:
+        raise ValueError(
+            f"two columns are called {repeated[0]!r}: give each a name of its own",
         )
 
 

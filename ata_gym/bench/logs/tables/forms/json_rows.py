@@ -69,6 +69,27 @@ def read_json_lines(content: bytes) -> pl.DataFrame:
     return _frame(records)
 
 
+def records_of(text: str) -> tuple[str, int]:
+    r"""Return the lines of a text that are records, the others blank, and how many those are.
+
+    What a program prints between its records is none, and neither is a last line that was cut off
+    when the program ended. A text without any record is returned as it is.
+
+    Example:
+        >>> records_of('starts\n{"rank": 0}\n{"rank": 1}\n{"ran')
+        ('\n{"rank": 0}\n{"rank": 1}\n', 2)
+    """
+    lines = text.split("\n")
+    kept = [line if line.lstrip().startswith("{") else "" for line in lines]
+    if kept[-1] and not _is_object(kept[-1].encode()):
+        kept[-1] = ""
+    if not any(kept):
+        return text, 0
+    written = [line for line in lines if line.strip()]
+    others = len(written) - sum(map(bool, kept))
+    return "\n".join(kept), others
+
+
 def _is_object(line: bytes) -> bool:
     try:
         return isinstance(json.loads(line), dict)

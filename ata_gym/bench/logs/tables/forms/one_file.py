@@ -13,7 +13,7 @@ from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.forms import NoTableError
 from ata_gym.bench.logs.tables.forms.delimited import looks_like_table, read_delimited
 from ata_gym.bench.logs.tables.forms.intervals import with_durations
-from ata_gym.bench.logs.tables.forms.json_rows import read_json, read_json_lines
+from ata_gym.bench.logs.tables.forms.json_rows import read_json, read_json_lines, records_of
 from ata_gym.bench.logs.tables.forms.lines import compiled, read_lines
 from ata_gym.bench.logs.tables.forms.nested import flattened
 from ata_gym.bench.logs.tables.forms.wide import melted
@@ -75,10 +75,11 @@ def read_table(path: Path, options: Options) -> Table:
     if not content.strip():
         raise ValueError("the file cannot be read: it is empty")
     unmatched = 0
+    about_lines: list[str] = []
     if options.pattern is not None:
         frame, unmatched = _lines(content, options.pattern)
     else:
-        frame = _frame(path, content)
+        frame, about_lines = _frame(path, content)
     with reading("the file cannot be read"):
         frame, remarks = melted(normal(flattened(frame)), options)
         if not frame.height:
@@ -86,7 +87,7 @@ def read_table(path: Path, options: Options) -> Table:
         frame = normal(frame)
         if options.duration is None:
             frame = with_durations(frame)
-    return Table(frame, remarks, unmatched)
+    return Table(frame, [*about_lines, *remarks], unmatched)
 
 
 def normal(frame: pl.DataFrame) -> pl.DataFrame:
@@ -151,20 +152,22 @@ def _decoded(content: bytes) -> str:
     return text
 
 
-def _frame(path: Path, content: bytes) -> pl.DataFrame:
-    """The table in a file, by how its content begins, then by its ending."""
+def _frame(path: Path, content: bytes) -> tuple[pl.DataFrame, list[str]]:
+    """The table in a file, by how its content begins, then by its ending, and remarks."""
     ending = ending_of(path)
     if content.startswith(tuple(_COLUMNAR)) or ending in COLUMNAR:
-        return _in_columns(content)
+        return _in_columns(content), []
     if ending not in (*TABLES, *TEXTS, "") and b"\0" in content[:10_000]:
         raise NoTableError(f"a file that ends in {ending} is not read; tables are {KINDS}")
     text = _decoded(content)
-    if ending in JSON_LINES:
-        return read_json_lines(text.encode())
+    if ending in JSON_LINES or (ending in TEXTS and _has_records(text)):
+        text, others = records_of(text)
+        remarks = [f"{others} lines that are no whole records are left out."] if others else []
+        return read_json_lines(text.encode()), remarks
     if ending == ".json" or text.lstrip().startswith('{"'):
-        return read_json(text.encode())
+        return read_json(text.encode()), []
     if ending in SEPARATED or looks_like_table(text):
-        return read_delimited(text)
+        return read_delimited(text), []
     first = next(line for line in text.splitlines() if line.strip()).strip()[:120]
     if ending in (*TEXTS, ""):
         raise NoTableError(
@@ -172,6 +175,11 @@ def _frame(path: Path, content: bytes) -> pl.DataFrame:
             r" 'rank (?P<rank>\d+) .* (?P<ms>[\d.]+) ms'",
         )
     raise NoTableError(f"this is no table, its first line is {first!r}; tables are {KINDS}")
+
+
+def _has_records(text: str) -> bool:
+    """Whether at least two lines of a text begin as records of JSON do."""
+    return sum(line.startswith('{"') for line in text.splitlines()) > 1
 
 
 def _in_columns(content: bytes) -> pl.DataFrame:

@@ -43,6 +43,8 @@ def melted(frame: pl.DataFrame, options: Options) -> tuple[pl.DataFrame, list[st
     named = {*(options.worker or "").split(","), *(options.duration or "").split(",")}
     if named & {*names}:
         return frame, []
+    if steps := _columns_of_steps(names):
+        return _rows_of_steps(frame, steps), _remarks_on_steps(steps)
     runs = _runs(names)
     if runs:
         return _rows_of(frame, runs, count_rows=False), _remarks_on_runs(frame, runs)
@@ -52,6 +54,36 @@ def melted(frame: pl.DataFrame, options: Options) -> tuple[pl.DataFrame, list[st
     if len(cells) < 2 or any(is_worker(name) or is_time(name) for name in others):
         return frame, []
     return _rows_of(frame, cells, count_rows=True), _remarks_on_ranks(cells)
+
+
+def _columns_of_steps(names: list[str]) -> dict[str, int]:
+    """The numbers of the steps, by the columns; empty for a table without a column for each step.
+
+    All other columns name the worker.
+    """
+    numbers = {}
+    for name in names:
+        counted = _COUNTED.fullmatch(name)
+        if name.isdecimal():
+            numbers[name] = int(name)
+        elif counted and is_round(counted["metric"]):
+            numbers[name] = int(counted["number"])
+    others = [name for name in names if name not in numbers]
+    if len(numbers) < 2 or not others or not all(map(is_worker, others)):
+        return {}
+    return numbers
+
+
+def _rows_of_steps(frame: pl.DataFrame, steps: dict[str, int]) -> pl.DataFrame:
+    """The rows of each worker and step of a table with a column for each step."""
+    workers = [name for name in frame.columns if name not in steps]
+    rows = frame.unpivot([*steps], index=workers, variable_name="step", value_name="duration")
+    return rows.with_columns(pl.col("step").replace_strict(steps)).drop_nulls("duration")
+
+
+def _remarks_on_steps(steps: dict[str, int]) -> list[str]:
+    first, last = next(iter(steps)), next(reversed(steps))
+    return [f"The columns from {first!r} to {last!r} were taken for the times of a step each."]
 
 
 def _runs(names: list[str]) -> Cells:

@@ -26,6 +26,7 @@ from ata_gym.bench.logs.tables.words import (
     is_half_pass,
     is_latency,
     is_loading,
+    is_rate,
     is_waiting,
     is_whole,
     listed,
@@ -118,6 +119,15 @@ class _Faults:
             f" --{role}-column{cure}",
         )
 
+    def rates(self, names: Sequence[str]) -> None:
+        """Note columns that are rates, which are high where a worker is fast."""
+        rates = [name for name in names if is_rate(name)]
+        if rates:
+            self.others.append(
+                f"{listed(rates)} {'is a rate and no time' if len(rates) == 1 else 'are rates'}:"
+                " record the time of each step",
+            )
+
     def named(self, role: str, text: str) -> list[str]:
         """The columns that the caller named; a fault if one of them is not there."""
         if text in self.present:
@@ -140,7 +150,9 @@ def _duration(
 ) -> tuple[list[str], str]:
     """The columns of a worker's own time, and why they may be others."""
     if options.duration:
-        return faults.named("duration", options.duration), ""
+        named_times = faults.named("duration", options.duration)
+        faults.rates(named_times)
+        return named_times, ""
     named = {options.worker, options.round}
     times = [
         name
@@ -177,6 +189,7 @@ def _duration(
         if len(values) == 1:
             return values, ""
         faults.missing.append("duration")
+        faults.rates(frame.columns)
     elif len(compute) == 1 == len(parts) and not others and not is_half_pass(compute[0]):
         # a step as a whole beside the computation holds the wait
         return [*compute, *latencies], ""

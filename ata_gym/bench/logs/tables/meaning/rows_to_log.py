@@ -18,6 +18,7 @@ from ata_gym.bench.logs.tables.meaning.kinds import (
     without_evaluation,
 )
 from ata_gym.bench.logs.tables.meaning.repeats import tasks_of, without_repeats
+from ata_gym.bench.logs.tables.meaning.sizes import remarks_on_hosts, sizes_of
 from ata_gym.bench.logs.tables.meaning.whole import rest_of
 from ata_gym.bench.logs.tables.propensities import with_propensities, without_propensities
 from ata_gym.bench.logs.tables.roles import HOSTS, is_named
@@ -57,14 +58,17 @@ def log_of(rows: Rows, options: Options) -> Log:
     frame, about_rows = _rows_of_work(frame, columns)
     if not options.duration:
         about_rows += _parts_alone(columns.duration)
-    frame, keys, several, remarks = _shares(frame, columns, options)
+    frame, keys, several, sizes, remarks = _shares(frame, columns, options)
     seconds, unit = _seconds(frame, columns.duration)
     shape = len(keys.steps), len(keys.workers)
     cell = keys.cell
     counts = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape).astype(float)
     flat_sums: Floats = np.bincount(cell, seconds, shape[0] * shape[1]).astype(np.float64)
     sums = flat_sums.reshape(shape)
-    if several:
+    recorded = _is_recorded(frame) and not several
+    if sizes is not None:
+        tasks = sizes
+    elif several:
         tasks = (counts > 0).astype(float)
     else:
         tasks = counts
@@ -97,7 +101,6 @@ def log_of(rows: Rows, options: Options) -> Log:
     )
     if propensities is not None:
         log = with_propensities(log, propensities)
-    recorded = _is_recorded(frame) and not several
     return checked(log, options.warmup, chosen=recorded)
 
 
@@ -136,12 +139,12 @@ def _shares(
     frame: pl.DataFrame,
     columns: Columns,
     options: Options,
-) -> tuple[pl.DataFrame, Keys, bool, list[str]]:
+) -> tuple[pl.DataFrame, Keys, bool, Floats | None, list[str]]:
     """The rows that are shares of work.
 
     Returns:
         The rows, their workers and steps, whether those of a worker in a step are of several kinds
-        that the caller chose, and remarks.
+        that the caller chose, the sizes of shares if a column tells them, and remarks.
     """
     worker, workers, named_by = worker_of(frame, columns)
     hosts = [name for name in columns.identity if is_named(name, HOSTS)]
@@ -166,9 +169,11 @@ def _shares(
     keys, counted, more = without_repeats(keys, kind, frame)
     frame = frame.filter(counted)
     several = bool(kind.any())
-    if not several:
+    sizes, about_sizes = sizes_of(frame, keys)
+    if not several and sizes is None:
         more = [*more, *tasks_of(keys, _is_recorded(frame))]
-    return frame, keys, several, [*remarks, *more]
+    remarks += [*more, *about_sizes, *remarks_on_hosts(frame, columns, keys)]
+    return frame, keys, several, sizes, remarks
 
 
 def _is_recorded(frame: pl.DataFrame) -> bool:
