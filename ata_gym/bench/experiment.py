@@ -22,11 +22,9 @@ from ata_policies.steps import Step, play
 Config = dict[str, Any]
 
 _ROWS_TRIED = 3
-_DECISIONS_TRIED = 4
-"""The rows and the decisions in which a row of a user's policy is compared with the row alone.
-
-They are few, since a policy may take long, and one that ends its process ends the command here.
-"""
+"""The rows of a batch of a user's policy of which each is compared with the row alone."""
+_DECISIONS_TRIED = 40
+"""The decisions that are compared, at most."""
 
 GROUPS = 100
 """The largest number of groups of workers of which the tasks are recorded."""
@@ -245,19 +243,21 @@ class Experiment:
         """Return what shows that the seeds of a policy are not independent, or "" if nothing does.
 
         In the first rounds, it must decide as before when it is played again, and a row of a small
-        batch as it does alone. A policy of the zoo is not tried, as it is so in tests.
+        batch as it does alone. Policies of the zoo are not tried, since tests hold that they do.
 
         Args:
-            policy: The name of a policy that ``try_out`` has not refused.
+            policy: The name of a policy that was played.
         """
         kind = ata_policies.load(policy)
         module = getattr(kind, "__module__", None) or type(kind).__module__
         if module.startswith("ata_policies.") or kind.privileged:
             return ""
+        # many policies first try each worker, whatever they have seen
+        decisions = self.scenario.pool.n // self.scenario.budget + 5
         envs = self.make_envs(kind.env_id, rows=_ROWS_TRIED)
         try:
             batch = ata_policies.make(policy, envs, seed=self.seed)
-            steps = [*islice(play(batch, envs, self.seed), _DECISIONS_TRIED)]
+            steps = [*islice(play(batch, envs, self.seed), min(decisions, _DECISIONS_TRIED))]
             difference = ""
             for row in range(_ROWS_TRIED):
                 alone = ata_policies.make(policy, envs, seed=self.seed + row)
@@ -268,7 +268,7 @@ class Experiment:
         except MemoryError:
             raise
         except (Exception, SystemExit):
-            # it fails in the same round when it is played, which is said then
+            # its failure is another fault, which is said where it is played
             return ""
         finally:
             envs.close()
@@ -276,7 +276,7 @@ class Experiment:
             return ""
         return (
             f"{policy} decides otherwise {difference}: its seeds are not independent, or its"
-            f" results do not repeat. `ata-gym check {policy}` names the fault."
+            " results do not repeat. ata-gym check or ata_policies.check_policy names the fault."
         )
 
 

@@ -5,7 +5,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from ata_gym.bench.experiment import Experiment
 from ata_gym.bench.report.report import LeftFiles, Report, leave
 from ata_gym.bench.runner.jobs import (
     USUAL,
@@ -46,25 +45,12 @@ class PolicyFailedWarning(UserWarning):
     """
 
 
-def dependences(experiment: Experiment, policies: Iterable[str]) -> list[str]:
-    """Return a remark, and give a warning, for each policy whose seeds are not independent.
-
-    Args:
-        experiment: What the policies play.
-        policies: Their names.
-    """
-    remarks = [remark for policy in policies if (remark := experiment.dependence(policy))]
-    for remark in remarks:
-        warnings.warn(remark, PolicyFailedWarning, stacklevel=6)
-    return remarks
-
-
 @dataclass(frozen=True)
 class Study(ABC):
     """Experiments with a question of their own.
 
-    ``play`` plays a study: it calls ``check``, ``begin`` and ``run``, in this order, and shows
-    what ``report`` makes of the folder.
+    ``play`` plays a study: it calls ``check``, ``begin``, ``run`` and ``doubts``, in this order,
+    and shows what ``report`` makes of the folder.
     """
 
     name: ClassVar[str]
@@ -111,6 +97,15 @@ class Study(ABC):
             for job, error in failures.items()
         }
 
+    def doubts(self, folder: Path) -> list[str]:
+        """Return sentences on what makes results doubtful, and add them to the note of the folder.
+
+        Args:
+            folder: The folder of the results, after ``run``.
+        """
+        del folder
+        return []
+
     @staticmethod
     @abstractmethod
     def report(folder: Path) -> Report:
@@ -142,7 +137,7 @@ def play(
 ) -> Results:
     """Play a study, or go on with it after a kill, and leave its report in a folder.
 
-    There is a PolicyFailedWarning for each policy that failed.
+    There is a PolicyFailedWarning for each policy that failed, and for each doubt of the study.
 
     Args:
         study: What is played.
@@ -191,6 +186,7 @@ def play(
         # A folder in which all failed takes a corrected call, also beside others that have results.
         for opened in {job.folder.path: job.folder for job in jobs}.values():
             withdraw_if_empty(opened)
+        doubts = study.doubts(folder)
         left = LeftFiles()
         try:
             report = study.report(folder)
@@ -199,8 +195,9 @@ def play(
         if report is not None and out is not None:
             left = study.leave(report, folder)
         del claimed
-    for label, (error, _) in failures.items():
-        warnings.warn(f"{label} failed: {described(error)}", PolicyFailedWarning, stacklevel=3)
+    failed = [f"{label} failed: {described(error)}" for label, (error, _) in failures.items()]
+    for sentence in (*failed, *doubts):
+        warnings.warn(sentence, PolicyFailedWarning, stacklevel=3)
     return Results(report, failures, left, study.policies)
 
 

@@ -30,7 +30,7 @@ from ata_gym.bench.runner.jobs import Effort, Runner, on_this_machine
 from ata_gym.bench.runner.policies import Policies, by_name
 from ata_gym.bench.runner.policy_run import Job
 from ata_gym.bench.runner.results import Results
-from ata_gym.bench.runner.study import Study, dependences, play
+from ata_gym.bench.runner.study import Study, play
 from ata_gym.bench.store.folder import Folder, finished, open_folder, origin, read_frame
 from ata_gym.bench.store.note import (
     EXPERIMENT,
@@ -200,8 +200,8 @@ class Benchmark(Study):
     def about(self) -> Note:
         """What the page needs to know."""
         note = about_experiment(self.experiment, self.played)
-        beside = [*self.remarks, *dependences(self.experiment, self.played)]
-        note["remarks"] = [*beside, *no_regret_in_words(self.experiment.scenario), *note["remarks"]]
+        no_regret = no_regret_in_words(self.experiment.scenario)
+        note["remarks"] = [*self.remarks, *no_regret, *note["remarks"]]
         best = None
         if any(entry["env"] == "TaskAllocation" for entry in note["policies"]):
             best = best_allocation(self.experiment.scenario)
@@ -216,6 +216,17 @@ class Benchmark(Study):
         store = open_folder(folder, self.experiment.config())
         write_note(folder, self.name, command, self.about())
         return [Job(self.experiment, policy, store, CostRun) for policy in self.played]
+
+    def doubts(self, folder: Path) -> list[str]:
+        """Policies whose seeds are not independent; one that failed is not tried again."""
+        store = Folder(folder)
+        finished_names = [name for name in self.played if store.finished(name)]
+        remarks = [*filter(None, map(self.experiment.dependence, finished_names))]
+        if remarks:
+            note = read_note(folder, NOTE)
+            more = {**note, "remarks": [*remarks, *note["remarks"]]}
+            write_note(folder, self.name, note["command"], more)
+        return remarks
 
     def _kept_curve(self) -> dict[str, list[float]] | None:
         """The loss curve at the recorded rounds and some more."""
@@ -257,6 +268,13 @@ class Scenarios(Study):
             job
             for name, benchmark in self.benchmarks.items()
             for job in benchmark.begin(folder / name, command)
+        ]
+
+    def doubts(self, folder: Path) -> list[str]:
+        return [
+            doubt
+            for name, benchmark in self.benchmarks.items()
+            for doubt in benchmark.doubts(folder / name)
         ]
 
     def label(self, job: Job) -> str:

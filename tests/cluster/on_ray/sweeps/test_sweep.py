@@ -60,8 +60,8 @@ class Broken(Uta):
 
 
 class Gated(Uta):
-    """Is slow from the middle on, and does not end, until there is a folder ``gate``; notes in which
-    round each of its processes began.
+    """Is slow from the middle on, and does not end, until there is a folder ``gate``; notes in
+    which round each of its processes began.
     """
 
     def __init__(self, setting, *, gate, seed=0):
