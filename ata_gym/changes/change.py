@@ -275,8 +275,8 @@ class ChangeProcess:
     """The conditions of E rows of n workers in the coming round.
 
     Once a round has begun, they are the conditions of that round. Without changes the workers
-    always have the distributions of the catalogue. Where workers pay a latency, that of the round
-    is drawn here, with noise of its own.
+    always have the distributions of the catalogue. Where workers pay a latency, the latencies of
+    the round are drawn here, with noise of their own.
 
     Args:
         catalogue: The distributions that workers can have.

@@ -190,7 +190,8 @@ class Conditions(NamedTuple):
     def mean_latency(self, pool: Pool) -> Floats:
         """Exact mean latency of each worker in the round, shape (E, n).
 
-        It is 0 where the workers pay none. For recorded latencies it is that of the round.
+        It is 0 where the workers pay none. Where latencies are recorded, it is the recorded latency
+        of the round.
 
         Args:
             pool: The scenario's catalogue.

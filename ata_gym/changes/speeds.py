@@ -142,8 +142,7 @@ class Congestion(_Spells):
     """Latencies are longer in some spells of rounds, as on a network that others load.
 
     With ``rack=8`` workers 0 to 7 share a link, workers 8 to 15 another, and so on. With as many as
-    there are workers all share one. Task times do not change. Spells start and end as those of
-    ``OnOff``.
+    there are workers all share one. Task times do not change. Spells start and end as in ``OnOff``.
 
     Example:
         >>> Congestion(10, starts=0.05, ends=0.2, rack=4).to_data()

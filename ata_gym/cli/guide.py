@@ -8,7 +8,7 @@ import ata_gym
 NEXT = """\
   ata-gym bench --scenario five-workers --out results/mine \\
       --policies uta,ata-icml,package.module:MyPolicy
-      compare a policy of your own with those of the zoo
+      compare a policy of your own with the policies of the zoo
   ata-gym learn --scenario drawn-6-v1 --out results/agent
       train an RL agent, and compare it with the policies
   ata-gym what-if times.csv

@@ -108,7 +108,7 @@ def policies(
 
 
 def _show_recommended(cards: Sequence[Card]) -> None:
-    """Whom each recommended policy is for, in groups, and what those of other packages do."""
+    """Whom each recommended policy is for, in groups, and what other packages' policies do."""
     from ata_policies.registry import DEFAULTS, RECOMMENDED
 
     rows: list[tuple[str, ...]] = []

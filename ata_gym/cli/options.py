@@ -184,7 +184,7 @@ def unrecorded(name: str, command: str) -> str:
 
 
 def entries_by_column(conditions: Iterable[str]) -> dict[str, list[str]]:
-    """Return the entries by column of options ``--where``; those of one column add up.
+    """Return the entries of options ``--where``, by column; entries of one column add up.
 
     Args:
         conditions: Texts such as "kind=forward,backward", a column and its entries.

@@ -36,9 +36,9 @@ class TraceRecorder(AbstractContextManager["TraceRecorder"]):
         propensities: Whether the file says how likely each decision was, so that ``what-if`` can
             give doubly robust estimates. Each record must have its ``propensities`` then. Two
             columns are added: propensity, the probability that the worker gets a task in the round,
-            and allocation_propensity, that of the whole allocation. A worker without a task has a
-            row without a duration. A round with other results than its allocation asked for, such
-            as where a worker was lost, is left out: its probability is not known.
+            and allocation_propensity, the probability of the whole allocation. A worker without a
+            task has a row without a duration. A round with other results than its allocation asked
+            for, such as where a worker was lost, is left out: its probability is not known.
 
     Raises:
         ValueError: If the file holds something else.

@@ -169,7 +169,7 @@ class Scenario:
 
     def _check_sums(self) -> None:
         """Refuse times of which the sums over a round can exceed ``_LARGEST_SUM``."""
-        # a task and a latency may take this long: those of a round, on all workers, then fit
+        # a task and a latency may take this long: the sum over a round and all workers then fits
         latency = self.pool.latency
         times_of_worker = self.budget + (latency is not None)
         limit = _LARGEST_SUM / (

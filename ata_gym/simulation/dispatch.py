@@ -189,8 +189,8 @@ def _measure(
 
     ``elapsed`` gets the times of cancelled and lost tasks if the round is over, and ``age`` the
     times since running tasks were started if it is not. ``paid`` gets the latency of
-    ``result_worker`` if the result is its first one in the round, and those of workers without a
-    result if the round is over.
+    ``result_worker`` if the result is its first one in the round, and the latencies of workers
+    without a result if the round is over.
     """
     time = row.time[0]
     total = 0.0

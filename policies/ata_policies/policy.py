@@ -86,8 +86,8 @@ class Policy(Described, Generic[BeliefT, PlanT], metaclass=PolicyClass):
     uses_latency: bool = False
     """Whether it learns latencies apart from task times.
 
-    Others learn from times that hold the latencies: those of a worker are spread over its results
-    of the round, as where whole shares are timed (``with_latency_spread``).
+    Others learn from times that hold the latencies: the latencies of a worker are spread over its
+    results of the round, as where whole shares are timed (``with_latency_spread``).
     """
     belief: ClassVar[type[InitialBelief]] = Totals
     """What it remembers; ``explain`` shows a ``BeliefOfMeans``."""

@@ -23,7 +23,7 @@ class Round(NamedTuple):
 
 
 def by_hand(policy: str, played: Experiment, seed: int) -> Iterator[Round]:
-    """Each round that a policy plays on a seed of an experiment; those of dispatch have several
+    """Each round that a policy plays on a seed of an experiment; a round of dispatch has several
     steps.
     """
     env: Any = gym.make(

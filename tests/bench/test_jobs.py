@@ -54,9 +54,7 @@ def test_processes_that_end_before_they_begin_are_told_from_those_that_are_kille
     tmp_path,
     monkeypatch,
 ):
-    """The first are those of a script that does not guard what it runs, which each process
-    imports.
-    """
+    """The first belong to a script that does not guard what it runs, which each process imports."""
     played = experiment(5)
     play = partial(
         play_all,

@@ -207,7 +207,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_damaged(tmp_path, monkeypat
     def read(place):
         found = original(place)
         monkeypatch.undo()
-        write_json(path, {"k": 1})  # between the reading of the manifest and that of the file
+        write_json(path, {"k": 1})  # after the manifest is read, before the file is
         return found
 
     monkeypatch.setattr(manifest, "read", read)

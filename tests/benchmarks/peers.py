@@ -1,4 +1,4 @@
-"""Thompson sampling of this zoo, with its env, beside that of other bandit packages.
+"""Thompson sampling of this zoo, with its env, beside Thompson sampling of other packages.
 
 ``python -m tests.benchmarks.peers`` installs each package in a temporary environment of its own,
 lets it play rounds of a semi-bandit of the same size (``peer_rounds.py``), and prints a table. It

@@ -283,8 +283,8 @@ def test_a_list_of_changes_that_is_drawn_may_follow_the_load() -> None:
 
 @pytest.mark.parametrize("change", [*FOLLOWING, SHARES])
 def test_the_noise_is_the_same_for_two_policies(change: Change) -> None:
-    """Task times over the factors under which they were drawn are those of workers without a
-    change, whatever was asked.
+    """Task times over the factors under which they were drawn are the same as without a change,
+    whatever was asked.
     """
     rounds = 8
     per_worker: dict[int, list[Any]] = {0: [], 1: []}

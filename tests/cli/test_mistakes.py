@@ -126,7 +126,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             f"{BENCH} uta,{FAILS}:how=shape",
             place_of_line("np.ones(2)"),
-        ),  # a ValueError, as those of ours are
+        ),  # a ValueError, as our errors are
         (f"{BENCH} uta,{FAILS}:how=exit", place_of_line("sys.exit(7)")),
         (f"{BENCH} uta,my_policies:Unmade", place_of_line("self.share =")),
         (f"{BOARD} my_policies:Unmade", place_of_line("self.share =")),

@@ -158,7 +158,7 @@ def test_folders_that_cannot_be_compared_are_refused_with_what_differs(benched, 
     assert "Not finished in A: gta." in run("report longer longer").stdout
     note = read_note(Path("out"))
     for change, said in (
-        ({"study": "train"}, "only those of bench"),
+        ({"study": "train"}, "only results of bench"),
         ({"price": None}, "another version of ata-gym"),
     ):
         kept = {name: value for name, value in (note | change).items() if value is not None}

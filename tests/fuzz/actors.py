@@ -1,5 +1,5 @@
 """Actors that are killed and stopped in the midst of rounds: every round gives exactly B results of
-its own, the weights are those of one process, and no time lies.
+its own, the weights are the same as in one process, and no time lies.
 """
 
 from __future__ import annotations

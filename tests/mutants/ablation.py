@@ -31,7 +31,7 @@ from ata_gym.bench.studies.leaderboard.sets import SETS
 from ata_policies.steps import play
 from tests.mutants.copies import ROOT, changed, checksum, copy_of, outcomes, run_in
 
-# not those of races
+# rooms of races are left out
 ROOMS = (
     "beliefs/distributions/*.py",
     "beliefs/distributions/adjustments/*.py",
@@ -130,8 +130,8 @@ def _played(variant: Variant, copy: Path, seconds: float) -> dict[str, list[floa
 
 
 def losses(found: Mapping[Variant, Any], unchanged: Variant) -> pl.DataFrame:
-    """Mean loss, its 95 % interval and that of the worst seed in percent, of each variant, in each
-    world and in all.
+    """Mean loss in percent, its 95 % interval, and the loss of the worst seed, of each variant, in
+    each world and in all.
     """
     base = {world: np.array(times) for world, times in found[unchanged].items()}
     rows = []

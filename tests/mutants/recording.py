@@ -53,7 +53,7 @@ class Recording:
         then the quickest.
 
         A line that is run when its file is imported, or by machine code, is seen by the tests that
-        run functions of its file, and by those of its folder.
+        run functions of its file or of its folder.
         """
         ran = self._contexts(place.file)
         tests = {test for line in self._lines(place) for test in ran.get(line, ())}

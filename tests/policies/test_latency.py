@@ -67,7 +67,7 @@ def test_latencies_of_0_change_nothing(play: Any, name: str) -> None:
 
 def test_a_latency_that_was_cut_short_counts_as_long_as_it_is_expected_to_be() -> None:
     """Round times cut a worker's latencies: their mean stays within a few percent of the true
-    one, where that of the latencies paid in full alone is far too small.
+    one, where the mean of the latencies paid in full alone is far too small.
     """
     rng = np.random.default_rng(3)
     drawn = rng.lognormal(np.log([10.0, 20.0]), 0.5, (4_000, 2))
@@ -134,7 +134,7 @@ def test_a_worker_cut_short_in_its_latency_is_neither_away_nor_untried() -> None
 
 @pytest.mark.parametrize("latency", [[0.0, 8.0, 3.0, 20.0], [5.0, 5.0, 5.0, 5.0]])
 def test_lb_bsp_for_gpus_balances_latencies_too(latency: list[float]) -> None:
-    """Its times are those of whole shares: c + b x for constant latencies."""
+    """Its times are the times of whole shares: c + b x for constant latencies."""
     means = np.array([1.0, 1.0, 2.0, 0.5])
     pool = deterministic(means).with_latency(latency)
     budget = 64

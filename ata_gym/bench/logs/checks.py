@@ -56,7 +56,7 @@ class Agreement(NamedTuple):
     """How far the times of workers in the same step are the same."""
 
     holds_wait: bool
-    """Whether the times are those of whole steps, with the wait, as far as they say anything."""
+    """Whether the times are of whole steps, with the wait, as far as they say anything."""
     finding: str
     """What was seen, as the beginning of a sentence; empty if the times differ."""
     near: bool = False
@@ -77,7 +77,7 @@ def typical_spread(seconds: Floats) -> float:
 
 
 def agreement(seconds: Floats) -> Agreement:
-    """Say whether the times of the workers of each step are one, as those of whole steps are.
+    """Say whether all workers of a step have the same time, as in times of whole steps.
 
     Workers that wait for each other end their steps together: a time that holds the wait is the
     same on all, though steps differ. Times of a worker's own work differ by more than .1 %, unless
@@ -163,10 +163,10 @@ def usual_steps(
 ) -> tuple[Mask, list[str]]:
     """Return which steps, (steps,), are neither warm-up nor cut off, and remarks on the others.
 
-    The first steps are warm-up where their longest time is over five times that of a usual step. A
-    step that takes over ten times as long as usual on every worker is compilation, evaluation or a
-    checkpoint. The last is cut off if every worker takes less than a tenth of its usual time. A
-    step that is long on some workers only is none of these.
+    The first steps are warm-up where their longest time is over five times the time of a usual
+    step. A step that takes over ten times as long as usual on every worker is compilation,
+    evaluation or a checkpoint. The last is cut off if every worker takes less than a tenth of its
+    usual time. A step that is long on some workers only is none of these.
 
     Args:
         seconds: (steps, workers): the times.
@@ -290,13 +290,13 @@ def _spreads(seconds: Floats) -> Floats:
 
 
 def _cancelling(relative: Floats) -> str:
-    """Say that differences of workers cancel from step to step, as those of whole steps do.
+    """Say that differences of workers cancel from step to step, as in times of whole steps.
 
     Workers that leave each step together, at slightly different times, are late in one step by what
     they are early in the next; differences of work are independent, or stay.
 
     Args:
-        relative: (steps, workers): the times, as parts of that of the step.
+        relative: (steps, workers): the times, over the time of the step.
     """
     totals = relative.mean(axis=0)
     residuals = relative - totals

@@ -113,8 +113,8 @@ class Log:
     def task_times(self) -> Floats:
         """(steps, workers): the mean time of a task of a worker's share, without the latency.
 
-        Where a worker has no task in a step, it is that of its last step before; NaN where there is
-        none.
+        Where a worker has no task in a step, it is the mean time in its last step before; NaN where
+        there is none.
         """
         return self._last_times[1:]
 

@@ -35,7 +35,7 @@ class _Text(NamedTuple):
 
     times: Sequence[_Time]
     iterations: Sequence[int | None]
-    """By table: that of the line before it; None where there is no such line."""
+    """By table: the iteration of the line before it; None where there is no such line."""
 
 
 def _recognises(path: Path) -> bool:
@@ -74,8 +74,8 @@ def _read(path: Path, options: Options) -> Log:
         .drop("timers")
     )
     remark = (
-        f"A rank's time is that of {' and '.join(_COMPUTE)}, the mean of the iterations that were"
-        " printed together; tensor-parallel ranks wait for each other within it."
+        f"A rank's time is the time of {' and '.join(_COMPUTE)}, the mean of the iterations that"
+        " were printed together; tensor-parallel ranks wait for each other within it."
     )
     return log_of(Rows(path.name, frame, [remark]), options)
 

@@ -107,7 +107,7 @@ def _read(path: Path, options: Options) -> Log:
         for event in one.events
     ]
     _refuse_dates(tag, entries)
-    remarks = [f"The times are those of the tag {tag!r}."]
+    remarks = [f"The times are the values of the tag {tag!r}."]
     if other_runs:
         remarks.append(f"Runs without the tag {tag!r} are left out: {short(other_runs)}.")
     frame = pl.DataFrame(
@@ -231,7 +231,7 @@ def _refuse_two_jobs(numbers: Mapping[str, Sequence[str]]) -> None:
         different = [part for pair in pairs if pair[0] != pair[1] for part in pair]
         if not all(_MACHINE.search(part) for part in different):
             raise ValueError(
-                f"the runs {first!r} and {run!r} are both of rank {of_run[-1]}, as those of two"
+                f"the runs {first!r} and {run!r} are both of rank {of_run[-1]}, as runs of two"
                 " jobs are, or of one that was started again: name the folder of one of them; if"
                 " they are of two machines, call their folders node0 and node1",
             )

@@ -186,7 +186,7 @@ def _draw_panel(
     if drawn and settings["logX"] and (panel.per_round or not (by_round and settings["logY"])):
         axes.set_xscale("log")
     if logarithmic and panel.in_table:
-        # The limits are those of all panels of the row.
+        # All panels of the row have the same limits.
         axes.set_yscale("log")
     elif logarithmic:
         lines = [np.asarray(line.get_ydata(), np.float64) for line in axes.get_lines()]
@@ -233,7 +233,7 @@ def legend(picture: Figure, axes: Axes) -> None:
     """
     style.plain_numbers(*picture.axes)
     by_end = sorted(axes.get_lines(), key=lambda line: -np.asarray(line.get_ydata())[-1])
-    # Where this panel has no bound, that of another scenario may have one.
+    # Where this panel has no bound, the panel of another scenario may have one.
     all_lines = [*by_end, *(line for other in picture.axes for line in other.get_lines())]
     bounds = [line for line in all_lines if line.get_label() == charts.LOWER_BOUND]
     style.legend(picture, [*by_end, *(line for line in bounds[:1] if line not in by_end)])

@@ -29,8 +29,8 @@ def estimate(values: Floats, successive: bool = False) -> tuple[Floats, Floats]:
 
     Args:
         values: The values, shape (seeds, ...).
-        successive: Whether the values follow each other in time, such as those of the parts of a
-            log, so that neighbours may be alike; they count as ``effective_sample`` says.
+        successive: Whether the values follow each other in time, such as the parts of a log, so
+            that neighbours may be alike; they count as ``effective_sample`` says.
 
     Returns:
         Two arrays of shape (...); half the width is NaN for one seed.
@@ -52,11 +52,11 @@ def effective_sample(
     """Return how much values vary, and how many independent values they stand for.
 
     Values that are ``successive`` are taken for an autoregressive process of order 1. Its
-    correlation is that of neighbours, plus the bias of this estimate (Kendall, Biometrika 1954),
-    and at least 0. Their mean is known as that of fewer independent values. Their variance is, too,
-    as Bartlett (Journal of the Royal Statistical Society 1946) has it, and sets the degrees of
-    freedom. ``python -m tests.benchmarks.coverage`` measures how often the interval of
-    ``estimate`` then holds the mean.
+    correlation is the correlation of neighbours, plus the bias of this estimate (Kendall,
+    Biometrika 1954), and at least 0. Their mean is known as well as the mean of fewer independent
+    values. Their variance is, too, as Bartlett (Journal of the Royal Statistical Society 1946) has
+    it, and sets the degrees of freedom. ``python -m tests.benchmarks.coverage`` measures how often
+    the interval of ``estimate`` then holds the mean.
 
     Args:
         values: The values, shape (seeds, ...).
@@ -101,7 +101,7 @@ def _correlation(values: Floats) -> Floats:
 
 
 def _inflation(correlation: Floats, count: int) -> Floats:
-    """By what the variance of the mean of successive values is above that of independent ones."""
+    """The variance of a mean of successive values, relative to independent values."""
     lags = np.arange(1, count).reshape(-1, *(1,) * correlation.ndim)
     return np.asarray(1.0 + 2.0 * ((1.0 - lags / count) * correlation**lags).sum(axis=0))
 

@@ -116,7 +116,7 @@ class Results:
     def table(self) -> pl.DataFrame:
         """The figures of the tables with all digits: means over seeds, and 95 % intervals.
 
-        The columns are those of the study, among them policy, quantity, mean, low and high.
+        The study decides on the columns, among them policy, quantity, mean, low and high.
         Quantities such as ``runtime/ofta`` are ratios on the same seeds, geometric means.
         ``regret`` is the regret of the proxy loss, and ``cost_regret`` the regret of the expected
         cost; see ``quantities.REGRETS``.

@@ -118,7 +118,8 @@ def _side(letter: str, folder: Path) -> _Side:
     note = read_note(folder)
     if note["study"] != Benchmark.name:
         raise ValueError(
-            f"{folder} holds the results of {note['study']!r}: only those of bench can be compared",
+            f"{folder} holds the results of {note['study']!r}: only results of bench can be"
+            " compared",
         )
     read_note(folder, NOTE)
     store = Folder(folder)

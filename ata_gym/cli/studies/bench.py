@@ -226,7 +226,7 @@ def leaderboard(
         str | None,
         options.policies_option(
             help=(
-                "Names separated by commas, also package.module:Class; by default those of the set:"
+                "Names separated by commas, also package.module:Class; by default the set's own:"
                 " steady has all for workers that stay as they are, and some that follow changes."
             ),
         ),
@@ -237,7 +237,7 @@ def leaderboard(
     ] = None,
     prices: Annotated[
         str | None,
-        typer.Option(help="Prices, comma-separated; by default those of the set."),
+        typer.Option(help="Prices, comma-separated; by default the set's own."),
     ] = None,
     data: Annotated[
         Path | None,

@@ -60,7 +60,7 @@ _Growth = Annotated[
 _Train = Annotated[bool, typer.Option("--train", help=f"{CIFAR100}: draw the loss curves, too.")]
 _Data = Annotated[
     Path | None,
-    typer.Option(help="With --train: the images, as of `ata-gym train --problem cifar100`."),
+    typer.Option(help="With --train: the images, as for `ata-gym train --problem cifar100`."),
 ]
 _Device = Annotated[
     str | None,
@@ -96,9 +96,9 @@ def reproduce(
     r"""Run policies on a published scenario, and draw its figure.
 
     icml2025-cifar100 prints our end points beside the published ones; with --train it trains the
-    paper's network and draws its loss and accuracy against the runtimes, also those of newer
-    policies; a loss curve, or the published lines, need no training. icml2025-quadratic trains the
-    paper's quadratic once, and draws f - f*, round times and regret for several numbers of workers;
+    paper's network and draws its loss and accuracy against the runtimes, also for newer policies; a
+    loss curve, or the published lines, need no training. icml2025-quadratic trains the paper's
+    quadratic once, and draws f - f*, round times and regret for several numbers of workers;
     icml2025-mixed does so for workers of five families. icml2025-regret draws the proxy regret
     against ln K, and says whether its slope is constant. icml2025-prior sets ATA with a right and a
     wrong prior beside ATA without one, icml2025-motivation sets GTA with 1,010 workers beside an

@@ -28,8 +28,8 @@ class Model:
         str | None,
         typer.Option(
             help=(
-                "Learning rate, or theory: that of Rennala SGD, of which a round is an update; else"
-                " the problem's."
+                "Learning rate, or theory: the step size of Rennala SGD, of which a round is an"
+                " update; else the problem's."
             ),
         ),
     ] = None

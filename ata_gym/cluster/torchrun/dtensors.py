@@ -61,7 +61,7 @@ def alike(part: Tensor, tensor: Tensor, placements: Sequence[Any] | None = None)
     Args:
         part: The part of this rank.
         tensor: The other tensor, which gives the shape.
-        placements: How the parts are placed, where not as those of ``tensor``.
+        placements: How the parts are placed, where not as the parts of ``tensor``.
     """
     if not is_dtensor(tensor):
         return part

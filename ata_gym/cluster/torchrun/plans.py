@@ -160,7 +160,7 @@ class Plans:
         return zlib.crc32(state, total) & 0xFFFFFF
 
     def _take_members(self, rounds: int) -> None:
-        """Where ranks come and go, let those of the round be there, and no others."""
+        """Where ranks come and go, let the ranks of the round be there, and no others."""
         members = self._ranks.members
         if members == self._members:
             return

@@ -239,9 +239,9 @@ class Share:
         Args:
             loss: The mean over the samples of the batch, a scalar. None says that the batch has no
                 gradient; it then has no weight either. Where no batch of any rank has a gradient,
-                the round leaves those of before, and still counts.
+                the round leaves the gradients of before, and still counts.
             weight: What the loss is a sum over, such as the batch's tokens, maybe 0. Then the
-                gradient is that of the sum of all losses divided by the sum of all weights,
+                gradient is the gradient of the sum of all losses divided by the sum of all weights,
                 whatever the split, over all rounds since the gradients were None or 0 and the
                 parameters changed. Give it to every pass or to none. A tensor is not waited for,
                 and is checked by ``reduce``.
@@ -285,7 +285,7 @@ class Share:
 
         It is in the place of ``backward``, and adds loss / B for each task. Each rank of a replica
         calls it with what ``schedule.step`` takes on its stage. The loss of a batch is, as the
-        schedule has it, the mean of those of its microbatches, or their sum with
+        schedule has it, the mean of the losses of its microbatches, or their sum with
         ``scale_grads=False``, as a weight needs it.
 
         Args:

@@ -249,17 +249,18 @@ class TorchAllocator:
 
         Several models are one ``torch.nn.ModuleList``. Gradients of earlier rounds are kept and
         added to; where losses have weights, all rounds since the gradients were None or 0 and the
-        parameters changed, so those of one optimizer step, have one mean. After an error inside the
-        block the round does not count: nothing is learned, the model has the gradients and buffers
-        of before, and the next call begins the round again. The other ranks get an error that names
-        this worker when they reduce, so that all can begin the round again; this rank raises its
-        error then. ``KeyboardInterrupt`` and ``SystemExit`` are raised at once, and the others wait
-        until this rank begins the round again, or its process ends.
+        parameters changed, so the rounds of one optimizer step, have one mean. After an error
+        inside the block the round does not count: nothing is learned, the model has the gradients
+        and buffers of before, and the next call begins the round again. The other ranks get an
+        error that names this worker when they reduce, so that all can begin the round again; this
+        rank raises its error then. ``KeyboardInterrupt`` and ``SystemExit`` are raised at once, and
+        the others wait until this rank begins the round again, or its process ends.
 
         Floating-point buffers that tasks have changed become the mean over the ranks, weighted by
-        their tasks; those of other dtypes, and vectors of length 1 as of ``spectral_norm``, become
-        those of the first rank with tasks that has changed them. A cache (``persistent=False``)
-        whose shapes differ is each rank's own. It holds for all models that had rounds.
+        their tasks; buffers of other dtypes, and vectors of length 1 such as in ``spectral_norm``,
+        become the buffers of the first rank with tasks that has changed them. A cache
+        (``persistent=False``) whose shapes differ is each rank's own. It holds for all models that
+        had rounds.
 
         Raises:
             RuntimeError: If a round is open, or the block did not call ``share.reduce``.
@@ -357,7 +358,7 @@ class TorchAllocator:
         """Whether other ranks are to be told of an error inside the round.
 
         What ends a process is not held up, unless a part of the gradient is on its way, or ranks of
-        the same replica, or those of a quorum, may wait for it.
+        the same replica, or ranks of a quorum, may wait for it.
         """
         if gradients.is_sent:
             return False

@@ -323,7 +323,7 @@ def _unsupported_options(trainer: Trainer) -> Iterator[tuple[str, str]]:
 def _order_of(loader: DataLoader[Any]) -> dict[str, Any]:
     """The options of ``TaskSampler`` for the order of samples in a loader of ``Trainer``."""
     batch_sampler: Any = loader.batch_sampler
-    # accelerate has its own samplers of batches around that of ``Trainer``.
+    # accelerate puts its own samplers of batches around the sampler of ``Trainer``.
     while hasattr(batch_sampler, "batch_sampler"):
         batch_sampler = batch_sampler.batch_sampler
     sampler: Any = getattr(batch_sampler, "sampler", None)

@@ -34,7 +34,8 @@ def allocate(
 
     With latencies c, the allocation minimises the largest c_i + a_i s_i of workers with tasks. A
     task goes to the worker with the least c_i + (a_i + 1) s_i. Any number of tasks of a worker of
-    score 0 costs c_i; of the tried ones, those of least latency share what costs as much or more.
+    score 0 costs c_i; of the tried ones, the workers of least latency share what costs as much or
+    more.
 
     Args:
         scores: Estimated task times, shape (..., n), finite and at least 0.

@@ -133,7 +133,7 @@ def _sum_of_two(first: Distribution, second: Distribution, tolerance: float) -> 
         return _mixture(grouped(first, _MOST_ATOMS), second, tolerance)
     curves = [_curve(first, tolerance), _curve(second, tolerance)]
     ends = [float(curve.edges[-1]) for curve in curves]
-    # Where the tail of one is heavy, the curve of the sum ends where that of the longer one does.
+    # Where the tail of one is heavy, the curve of the sum ends where the longer curve does.
     tails = _tail(first, ends[0]), _tail(second, ends[1])
     if max(tails) > _VANISHED_PROBABILITY:
         end = max(ends)

@@ -58,7 +58,7 @@ class Asgd(Asynchronous):
     def delay_bound(self) -> int:
         """The bound R: R - 1 is the longest delay if task times are fixed at their means.
 
-        With latencies the times are those of a task and its latency.
+        With latencies each time is the sum of a task time and its latency.
         """
         return 1 + longest_delay(mean_cycle_times(self.pool)[self.workers])
 

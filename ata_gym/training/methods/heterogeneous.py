@@ -144,10 +144,10 @@ class RescaledAsgd(Asgd):
     span, whatever its speed did. How tau is learned is ours.
 
     Assumptions of the source: smooth f_i, and gradients of the workers within zeta^2 + rho^2 times
-    the squared norm of that of f. Source: Mahran, Maranjyan and Richtarik, Rescaled ASGD, arXiv
-    2605.13434, from its abstract, "in proportion to" the computation time, and its poster, which
-    prints the power -1: only the power 1 makes the sums alike, as a test shows. Dividing by tau_A
-    is ours; the proofs and the constants of the step size were not read.
+    the squared norm of the gradient of f. Source: Mahran, Maranjyan and Richtarik, Rescaled ASGD,
+    arXiv 2605.13434, from its abstract, "in proportion to" the computation time, and its poster,
+    which prints the power -1: only the power 1 makes the sums alike, as a test shows. Dividing by
+    tau_A is ours; the proofs and the constants of the step size were not read.
     """
 
     source = "Mahran, Maranjyan and Richtarik, arXiv 2605.13434 (abstract and poster)"

@@ -144,7 +144,7 @@ class LocalSgd(LocalSteps):
       alike, as they must where their data differ. Each has a step or more, so that B must be at
       least n.
 
-    Where all H_i are equal the two are the same. The outer step is that of DiLoCo, of Nesterov's
+    Where all H_i are equal the two are the same. The outer step is the one of DiLoCo, in Nesterov's
     form: M = mu M + D, and x^{k+1} = x^k - outer_lr * gamma * (D + mu M), mu = ``outer_momentum``.
     The defaults 1 and 0 take the average itself; DiLoCo has 0.7 and 0.9, with AdamW for the local
     steps, which are SGD's here. A latency is paid before the first step of a round.

@@ -37,9 +37,10 @@ def spectral(parts: list[Tensor]) -> list[Tensor]:
 
     They are five, and leave singular values between about 0.7 and 1.2 in place of 1. On a GPU they
     are computed in bfloat16, as torch does everywhere; on a CPU in the part's own precision, since
-    small products in bfloat16 take twice as long there. A part of more than two dimensions, as of a
-    convolution, is a matrix with a row for each output; a vector or a number is a matrix with one
-    row, m / ||m|| exactly. Matrices of one shape, as of equal layers, are computed together.
+    small products in bfloat16 take twice as long there. A part of more than two dimensions, such as
+    the weights of a convolution, is a matrix with a row for each output; a vector or a number is a
+    matrix with one row, m / ||m|| exactly. Matrices of one shape, such as the weights of equal
+    layers, are computed together.
     """
     directions = list(parts)
     groups = defaultdict[tuple[torch.Size, torch.dtype, torch.device], list[int]](list)
@@ -102,7 +103,7 @@ class RingmasterLmo(Ringmaster):
     all weights), "sign" (the largest number) or "spectral" (for each matrix the largest singular
     value, as Muon does; see ``spectral``). ``alpha`` is above 0 and at most 1; its default of 0.1
     is ours, and so is m_0, the first gradient. The learning rate gamma is the length of a step and
-    not comparable with that of SGD: give one, or tune it.
+    not comparable with the learning rate of SGD: give one, or tune it.
 
     Source: Sadiev, Maranjyan, Ilin and Richtarik, Ringmaster LMO, arXiv 2605.18174, from its
     abstract and a third party's page of formulas. It assumes (L_0, L_1)-smoothness. The step sizes,
@@ -128,7 +129,7 @@ class RingmasterLmo(Ringmaster):
         self._momentum: Parts | None = None
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """None: that of the source was not read.
+        """None: the step size of the source was not read.
 
         Raises:
             ValueError: Always.

@@ -74,7 +74,8 @@ class RennalaMvr(Rennala):
 
     v_k = g_k + (1 - a) (v_{k-1} - h_k) and x_{k+1} = x_k - gamma v_k, where g_k is the mean of B
     gradients at x_k and h_k the mean at x_{k-1}, of the same samples; v_0 = g_0. ``a`` is above 0
-    and at most 1; its default of 0.1 is ours. With a = 1 the iterates are those of Rennala SGD.
+    and at most 1; its default of 0.1 is ours. With a = 1 the iterates are the same as in Rennala
+    SGD.
 
     The clock counts both gradients, as tasks that the worker computes one after the other with a
     time each, the one at x_k first; its latency is paid once. So an update takes 2 B tasks, all
@@ -101,7 +102,7 @@ class RennalaMvr(Rennala):
         """Whether each worker has computed a sample's gradient at x_k alone, shape (n,)."""
 
     def step_size(self, smoothness: float, variance: float, accuracy: float) -> float:
-        """None: that of the source was not read.
+        """None: the step size of the source was not read.
 
         Raises:
             ValueError: Always.

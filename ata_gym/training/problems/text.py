@@ -22,7 +22,7 @@ def text() -> Classification:
     """The help texts of Python, and a network with 4,773 parameters that tells the next letter.
 
     A sample is eight letters and the one that follows; the alphabet has 29 signs. The last 2,000
-    samples of some 400,000 are held out. The network is that of Bengio et al. (A neural
+    samples of some 400,000 are held out. The network is the one of Bengio et al. (A neural
     probabilistic language model, 2003), in letters and without the direct connections: embeddings
     of dimension 8, 48 hidden units, and logits.
 

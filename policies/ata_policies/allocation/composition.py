@@ -247,7 +247,7 @@ def _classes_of(estimate: str, memory: str, rule: str) -> _Classes:
 
 
 def _make_part(part: Callable[..., PartT], values: Mapping[str, Any]) -> PartT:
-    """Make a part with those of the values that are its hyperparameters."""
+    """Make a part with the values that are its hyperparameters."""
     return part(**{name: values[name] for name in names_of(part) if name in values})
 
 

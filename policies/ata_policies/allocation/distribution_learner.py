@@ -89,7 +89,7 @@ class DistributionLearner(Policy[DistributionBelief, AllocationPlan]):
 
     Where the workers' levels move (``DistributionBelief.moves``), a network that was trained on
     changing workers (``Learned``) decides some of the rounds in place of the plan: each with the
-    probability that its rounds cost less than those of the other (``Experts``). What either of them
+    probability that its rounds cost less than the other's rounds (``Experts``). What either of them
     asks of the workers is learned by both. There is no network where results are late (``delay``),
     nor where workers' prices differ, which it was not trained on.
 

@@ -130,16 +130,18 @@ def least_ratio(regret: Floats, gain: Floats, draw: Floats, out: Ints) -> None:
 class InformationDirected(AllocationPolicy[Totals, NoPlan]):
     """Variance-based information-directed sampling: little expected regret^2 / information.
 
-    A round draws the means several times from their posterior, that of ``Thompson``, and finds the
-    best allocation at each draw. It plays one of these, by the distribution with the least ratio
-    of squared expected regret to expected information (``expected_regrets``, ``information``,
-    ``least_ratio``). Russo and Van Roy, "Learning to optimize via information-directed sampling",
-    NeurIPS 2014 (Operations Research 2018), section on variance-based IDS.
+    A round draws the means several times from their posterior, the same as in ``Thompson``, and
+    finds the best allocation at each draw. It plays one of these, by the distribution with the
+    least ratio of squared expected regret to expected information (``expected_regrets``,
+    ``information``, ``least_ratio``). Russo and Van Roy, "Learning to optimize via
+    information-directed sampling", NeurIPS 2014 (Operations Research 2018), section on
+    variance-based IDS.
 
-    Theirs is for one arm a round, whose information is Var(E[s_i | A*]) with the best arm A*.
-    Ours: each task informs of its own worker, A* is the worker's own number of tasks, since whole
-    allocations at the draws are seldom alike, and the variance is relative to that of a task time,
-    which is proportional to the squared mean. While a worker is untried, it is Thompson sampling.
+    Theirs is for one arm a round, whose information is Var(E[s_i | A*]) with the best arm A*. Ours:
+    each task informs of its own worker, A* is the worker's own number of tasks, since whole
+    allocations at the draws are seldom alike, and the variance is relative to the variance of a
+    task time, which is proportional to the squared mean. While a worker is untried, it is Thompson
+    sampling.
 
     Args:
         shape: 1 / (standard deviation / mean)^2 of the times, above 0.

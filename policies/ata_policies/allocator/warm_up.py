@@ -19,8 +19,8 @@ class WarmUp:
     time of the first. Ours.
 
     The state of a worker is ``until_known``: in how many rounds it has to give results until it is
-    known, those of its warm-up and one more, whose results count. It is 0 once the worker is known,
-    and always where there is no warm-up.
+    known: the rounds of its warm-up and one more, whose results count. It is 0 once the worker is
+    known, and always where there is no warm-up.
 
     Args:
         rounds: The rounds of a warm-up; 0 for none.

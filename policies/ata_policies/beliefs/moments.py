@@ -315,8 +315,8 @@ class LatencyBelief(NamedTuple):
 
         A worker's mean of K rounds is mixed with the mean m of all workers of its row, which has
         the weight of s^2 / t^2 rounds (the best linear predictor). Here s^2 is the variance of a
-        worker's latencies, and t^2 that of the workers' means beyond what s^2 explains, by the
-        method of moments. A worker without a latency has m.
+        worker's latencies, and t^2 the variance of the workers' means beyond what s^2 explains, by
+        the method of moments. A worker without a latency has m.
         """
         seen = self.counts > 0.0
         counts = np.where(seen, self.counts, 1.0)

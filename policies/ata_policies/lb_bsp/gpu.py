@@ -62,7 +62,7 @@ class LbBspGpu(AllocationPolicy[LastRound, Tuning]):
     times differ by more than ``tolerance`` times the longer, D tasks move from s to l. If the last
     move went from l to s, D is halved first (to 1 at least) and W doubled (to ``longest`` at most).
     A worker that gave fewer results than it had tasks counts as the slowest. The first allocation
-    is even. Its times are those of whole shares, with the latency, if workers pay one.
+    is even. Its times are the times of whole shares, with the latency, if workers pay one.
 
     Args:
         step: The first D; by default a quarter of an even load, at least 1.

@@ -42,7 +42,7 @@ class TrialTimes(NamedTuple):
     quantiles: Floats
     """(S,) equally likely values of the normal distribution."""
     shuffled: Ints
-    """(3 B, S) shuffles: two for each worker of a trial, and after those of all, one for each."""
+    """(3 B, S) shuffles: two for each worker of a trial, and after these, one for each."""
 
 
 @helper("reassoc", "nsz")

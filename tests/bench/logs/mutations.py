@@ -18,7 +18,7 @@ _VALUES = (
 
 
 def truncated(content: bytes, rng: np.random.Generator) -> bytes:
-    """Cut off, as of a process that was killed."""
+    """Cut off, as where a process was killed."""
     return content[: int(rng.integers(len(content) + 1))]
 
 

@@ -25,8 +25,8 @@ START = 1_795_000_000_000_000_000
 def played(work, waits, transfer=0.004):
     """When each rank comes to each collective, (K, ranks), and when each ends, (K,).
 
-    ``work`` is (steps, collectives, ranks): what a rank does before each collective; after those of
-    ``waits`` it goes on when the collective has ended, after the others at once.
+    ``work`` is (steps, collectives, ranks): what a rank does before each collective; after the
+    collectives of ``waits`` it goes on when the collective has ended, after the others at once.
     """
     now = np.zeros(work.shape[2])
     arrivals = []
@@ -396,7 +396,7 @@ def test_clocks_of_other_hosts_are_set_by_the_ends(tmp_path):
     write(folder, 2, content)
     log = read_log(folder)
     np.testing.assert_allclose(log.seconds, work[1:, 0], atol=1e-7)
-    assert any("that of rank 2 by +0.4 s" in remark for remark in log.remarks)
+    assert any("the clock of rank 2 by +0.4 s" in remark for remark in log.remarks)
 
 
 def moved(folder, rank, seconds):

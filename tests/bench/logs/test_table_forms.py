@@ -113,7 +113,7 @@ def test_what_a_file_says_of_itself_comes_before_its_name(tmp_path):
     assert_same(log_at(tmp_path / "rank"))
     log = log_at(tmp_path / "mine")
     assert_same(log)
-    assert "The ranks are those of the column 'my_rank', one in each file." in log.remarks
+    assert "The ranks are taken from the column 'my_rank', one in each file." in log.remarks
     assert rows_of(tmp_path / "host")["rank"].unique().sort().to_list() == [0, 1, 2]
 
 
@@ -414,7 +414,7 @@ def test_a_name_without_a_unit_tells_none(name):
     ],
 )
 def test_the_unit_of_an_entry(entry, seconds):
-    # the unit of the entry is nearer than that of the name
+    # the unit of the entry is nearer than the unit of the name
     for name in ("duration", "ms"):
         values, unit = seconds_of(pl.Series(name, [entry, "2 s"]))
         assert values.tolist() == pytest.approx([seconds, 2.0], rel=1e-12)

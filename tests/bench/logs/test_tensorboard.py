@@ -45,7 +45,7 @@ def test_the_time_of_a_step_is_known_by_its_tag(tag, tmp_path):
             write(tmp_path / f"rank_{rank}", values, other)
     log = read_log(tmp_path)
     np.testing.assert_allclose(log.seconds.T, job(), rtol=1e-6)
-    assert f"The times are those of the tag {tag!r}." in log.remarks
+    assert f"The times are the values of the tag {tag!r}." in log.remarks
 
 
 def test_of_several_times_the_reader_asks_and_takes_the_one_that_is_named(tmp_path):

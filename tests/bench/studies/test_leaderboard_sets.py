@@ -57,7 +57,7 @@ CLUSTER_WORLDS = [*CLUSTER.built]
 
 
 def own_changes(name: str) -> list[Change]:
-    """The changes of a scenario of the cluster set, with those of the lists of its episodes."""
+    """The changes of a scenario of the cluster set, also in the lists of its episodes."""
     lists = [
         part
         for change in CLUSTER.find(name).changes

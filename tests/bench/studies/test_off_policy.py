@@ -256,7 +256,7 @@ def test_weights_of_which_nothing_follows_are_refused_by_name():
     elsewhere = np.tile([3.0, 0.0, 0.0], (200, 1))
     refusal = round_time(log, elsewhere, 3).refusal
     assert refusal == (
-        "its allocation is that of the log in 0 steps, and the weights say as much as 0.0 of 200"
+        "it has the allocation of the log in 0 steps, and the weights say as much as 0.0 of 200"
         " steps (effective sample size), where 30 are needed"
     )
     halved = replace(log, allocation_propensity=log.allocation_propensity / 2)
@@ -310,7 +310,7 @@ def test_a_trace_with_propensities_is_read_as_it_was_written(tmp_path):
     seen = {name for record in records[:first] for name in record.seconds}
     assert seen == {"w0", "w1", "w2", "w3"}
     assert "in which they were given no task" in " ".join(log.remarks)
-    # the times alone are a pool, as those of any trace
+    # the times alone are a pool, as in any trace
     pool = read_trace(path, worker="worker", duration="duration")
     times = [time for record in records for time in record.seconds.get("w3", ())]
     assert pool.mean()[3] == pytest.approx(np.mean(times))
@@ -360,7 +360,7 @@ def test_a_policy_that_wrote_the_log_is_played_with_other_random_numbers(tmp_pat
     recorded(path, policy="uta", budget=2)
     data = json.loads(bench.what_if(path, policies="uta").content.files["what-if.json"])
     (uta,) = (way for way in data["alternatives"] if way["name"] == "uta")
-    # with those of the log, it would have given the very tasks of the log
+    # with the random numbers of the log, it would have given the very tasks of the log
     assert uta["not_in_log"]["tasks"] == pytest.approx(0.5, abs=0.08)
     assert abs(uta["doubly_robust"]["worker_time"]["saved"]) < (
         2 * uta["doubly_robust"]["worker_time"]["half"]

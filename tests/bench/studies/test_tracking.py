@@ -210,7 +210,7 @@ def test_expected_times_hold_the_latency_of_the_round():
     assert times(tasks[None], conditions_of(np.arange(4), ones, slow_link)) == pytest.approx(
         expected_round_time(congested, tasks), rel=0.02
     )
-    # recorded times and latencies are those of the round, here the second
+    # recorded times and latencies are read by round, here the second
     records = np.array([[1.0, 2.0], [4.0, 3.0]])
     replayed = trace(records, replay="round", latency=trace([[5.0, 7.0], [0.5, 0.25]], "round"))
     times = ExpectedTimes(replayed, 3)

@@ -20,7 +20,7 @@ SAMPLES_OF_TASK = 4
 SECONDS = (0.001, 0.002, 0.004)
 """How long a task takes on each worker."""
 _FARTHEST = 1e-12
-"""How far weights may be from those of one process."""
+"""How far weights may be from the weights of one process."""
 
 
 def parts_of_training() -> tuple[Any, Any, Any]:

@@ -325,7 +325,8 @@ def test_rounds_without_weights_and_with_them_have_no_mean():
     assert first == second
     message, gradient = first
     assert message.startswith(
-        "ValueError: round 2: its losses have weights, and those of earlier rounds, whose gradients"
-        " the model still has, have no weights. The step is not taken. Give weight=... in every"
+        "ValueError: round 2: its losses have weights, and losses of earlier rounds, whose"
+        " gradients the model still has, have no weights. The step is not taken. Give weight=... in"
+        " every"
     )
     np.testing.assert_allclose(gradient, np.full((4, 4), 0.5))

@@ -91,7 +91,7 @@ def trained(loop):
 
 
 def another_of_the_same_shape(loop):
-    """The forms are those of before, and the sum would mix what does not belong together."""
+    """The forms are the same as before, and the sum would mix what does not belong together."""
     loop.model.first.requires_grad_(False)
     loop.model.last.requires_grad_(True)
 
@@ -253,7 +253,7 @@ def test_a_rank_that_sums_parts_with_others_of_its_replica_waits_for_none_when_i
     x = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected(x).square().mean().backward()
     for text, rounds, gradient in on_ranks(4, in_a_parallel_sequence):
-        assert "memory formats or dtypes; those of the replica w1 differ. The step" in text
+        assert "memory formats or dtypes; the ranks of the replica w1 differ. The step" in text
         assert rounds == 3
         torch.testing.assert_close(torch.tensor(gradient).double(), expected[0].weight.grad)
 

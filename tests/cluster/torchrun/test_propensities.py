@@ -35,7 +35,7 @@ def times_of(k):
 
 
 def log_of_plans(seed, rounds):
-    """The log of rounds that are planned as those of a process group are."""
+    """The log of rounds that are planned as in a process group."""
     ranks = SimpleNamespace(elastic=False, members={}, names=NAMES)
     plans = Plans(
         ranks,

@@ -1,5 +1,5 @@
 """Where several ranks hold a replica of the model, the replica is the worker: its ranks have one
-share, and the gradient is that of one process.
+share, and the gradient is the gradient of one process.
 """
 
 import math
@@ -654,8 +654,8 @@ CASES = [
     ),
     (
         lambda: again(without_older_rounds),
-        "RuntimeError: round 2: the models have gradients of different earlier rounds; those of the"
-        " replica w1 differ",
+        "RuntimeError: round 2: the models have gradients of different earlier rounds; the ranks of"
+        " the replica w1 differ",
     ),
     (
         lambda: again(other_weights),
@@ -672,8 +672,8 @@ CASES = [
     (lambda: unlike_seeds(True), ""),
     (
         lambda: again(other_order, parallel=None),
-        "RuntimeError: round 2: the ranks follow different orders of samples; those of the replica"
-        " w1 differ",
+        "RuntimeError: round 2: the ranks follow different orders of samples; the ranks of the"
+        " replica w1 differ",
     ),
     (
         lambda: again(
@@ -975,7 +975,7 @@ def test_a_replica_leaves_and_joins_as_a_whole_and_keeps_its_name_over_a_restart
 
 
 def as_the_errors_say():
-    """Rounds with what errors of ``CASES`` advise; each name is that of the advice."""
+    """Rounds with what errors of ``CASES`` advise; a function's name says which advice."""
     index = dist.get_rank() // 2
     mesh = mesh_of("dp", "tp")
     model = net()

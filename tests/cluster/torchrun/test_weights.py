@@ -265,7 +265,7 @@ def test_weights_without_a_mean_are_refused_on_all_ranks_and_the_advice_works():
             "RuntimeError: round 1: no task of any rank had a backward pass: call",
             "ValueError: round 1: b, c gave share.backward no weight, and others did",
             "FloatingPointError: round 1: a loss of a has weight 0 and is not finite, as a mean",
-            "ValueError: round 2: its losses have no weights, and those of earlier rounds, whose"
+            "ValueError: round 2: its losses have no weights, and losses of earlier rounds, whose"
             " gradients the model still has, have weights. The step is not taken",
         ),
         strict=True,

@@ -463,7 +463,7 @@ def test_a_clock_goes_on_bit_for_bit(name: str, through: Any) -> None:
 
 @pytest.mark.parametrize("n", [SLOTS - 2, SLOTS])
 def test_workers_that_join_one_by_one_never_share_what_is_kept(n: int) -> None:
-    """Of more than 1,024 workers, the times of so many are kept in full: those of the fastest."""
+    """Of more than 1,024 workers, the times of the fastest 1,024 are kept in full."""
     belief = DistributionBelief.empty(1, n).observe(
         np.array([[7]]),
         np.array([[9.0]]),

@@ -66,7 +66,7 @@ def test_the_own_distribution_has_the_spread_of_the_results(spread: float, seed:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_kaplan_meier(data: st.DataObject) -> None:
-    """Where no bin holds both results and cancelled tasks, the chances of the bins are those of
+    """Where no bin holds both results and cancelled tasks, the bins have the chances of
     scipy's estimator.
     """
     bin = st.tuples(st.integers(-15, 14).filter(bool), st.integers(1, 4), st.booleans())

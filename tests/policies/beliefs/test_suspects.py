@@ -15,8 +15,8 @@ def after(
     seed: int = 0,
     cv: float = 0.2,
 ) -> DistributionBelief:
-    """The belief after a round in which those of the first four workers whose factor is above 0 do
-    two tasks each.
+    """The belief after a round in which the first four workers do two tasks each, if their
+    factor is above 0.
 
     Their times are so many times longer. The other six do two tasks where the first does.
     """

@@ -117,7 +117,7 @@ def test_rounds_cost_what_those_of_the_simulation_cost(n: int, budget: int, seed
 
 @pytest.mark.parametrize("replicates", [1, 2, 37, 64, 100])
 def test_each_time_and_factor_is_taken_equally_often(replicates: int) -> None:
-    """One task in a round: its mean is that of the times, and of the factors where the time is 1.
+    """One task in a round: its mean is the mean time, and the mean factor where the time is 1.
 
     Without noise rounds are exact: results come in after 1, 2, 2.5, 3; 1, 2, 3, 4; 1, 2.5, 5, 7.5.
     """
@@ -306,7 +306,7 @@ def test_as_good_as_all_allocations_tried(
 
 
 def test_with_hundreds_of_workers_no_single_move_gains() -> None:
-    """Times like those of serverless functions: every worker has its own spread, and now and then a
+    """Times as serverless functions have them: every worker has its own spread, and now and then a
     very slow one.
     """
     generator = np.random.default_rng(0)
@@ -572,7 +572,7 @@ def test_a_probe_takes_its_task_from_who_would_take_the_longest(data) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_search_counts_latencies_as_a_simulation_does(seed: int) -> None:
-    """The cost that the search gives is that of simulated rounds, and no neighbour is better."""
+    """The search gives the cost of simulated rounds, and no neighbour is better."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))
     budget = int(rng.integers(1, 7))

@@ -170,7 +170,7 @@ def test_rescaled_asgd_is_its_brute_force(discount, latency):
 
 @pytest.mark.parametrize("power", [1, 0, -1])
 def test_only_steps_in_proportion_to_task_times_lead_to_the_minimum(power):
-    """Steps of tau^p end at the minimum of sum_i tau_i^(p - 1) f_i: that of f for p = 1 alone.
+    """Steps of tau^p end at the minimum of sum_i tau_i^(p - 1) f_i, or f for p = 1 alone.
 
     p = 0 is plain asynchronous SGD, p = -1 the power that the poster of Rescaled ASGD prints.
     """

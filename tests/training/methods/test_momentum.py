@@ -185,7 +185,7 @@ def test_parts_that_are_matrices_of_one_shape_have_the_steps_of_each_alone():
     rng = np.random.default_rng(3)
     shapes = [(6, 9), (9, 6), (6, 3, 3), (5,), (6, 9), (9, 6), (1, 5), (5,), (4, 4), ()]
     parts = [torch.from_numpy(rng.normal(size=shape)) for shape in shapes]
-    parts[4] *= 1e-30  # the length of one is not that of another
+    parts[4] *= 1e-30  # one is much shorter than the others
     parts[5] *= 0.0
     parts[8] = parts[8].float()
     for part, step in zip(parts, spectral(parts), strict=True):

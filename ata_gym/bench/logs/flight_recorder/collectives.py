@@ -81,7 +81,7 @@ def matched(dumps: Sequence[Dump]) -> Collectives:
     if any(not row[0].profiling_name.startswith("gloo") for row in rows):
         sentence = (
             "These are the times at which the processes queued the collectives: slowness of the"
-            " CPU and of the loading of data is in them, that of a device only as far as the"
+            " CPU and of the loading of data is in them, slowness of a device only as far as the"
             " process waits for it. With TORCH_NCCL_ENABLE_TIMING=1 the recorder measures on the"
             " device."
         )
@@ -214,7 +214,7 @@ def _aligned(collectives: Collectives, noticed: Floats, dumps: Sequence[Dump]) -
         noticed = noticed - offsets
         worst = int(np.abs(offsets).argmax())
         remarks.append(
-            f"The clocks of the hosts differ, that of rank {dumps[worst].rank} by"
+            f"The clocks of the hosts differ, the clock of rank {dumps[worst].rank} by"
             f" {offsets[worst]:+.3g} s: they were set by the ends of the collectives, which are"
             " noticed up to a tenth of a second late.",
         )

@@ -116,7 +116,7 @@ def read_dumps(path: Path) -> tuple[list[Dump], list[str]]:
     if len(dumps) < 2:
         raise ValueError(
             f"{dumps[0].file} is the Flight Recorder of one rank, and whom others waited for is"
-            " seen in those of all ranks: put them in a folder, and name the folder",
+            " seen in the dumps of all ranks: put them in a folder, and name the folder",
         )
     remarks = []
     others = [_name(file, path) for file in heads if file not in files]
@@ -185,7 +185,7 @@ def _head(path: Path) -> bytes:
 def _is_json(head: bytes) -> bool:
     if not head.lstrip().startswith(b"{") or any(mark in head for mark in _TRACE_MARKS):
         return False
-    # PyTorch writes the keys in the order of the alphabet; json.dump in that of the recorder
+    # PyTorch writes the keys in the order of the alphabet; json.dump in the recorder's order
     return b'"pg_config"' in head or (b'"entries"' in head and b'"collective_seq_id"' in head)
 
 
@@ -236,7 +236,7 @@ def _dump(path: Path, name: str, rank: int) -> Dump:
 
 
 def _world(groups: dict[str, _Group]) -> tuple[int, ...]:
-    """The ranks of the largest group, which is that of the job."""
+    """The ranks of the largest group, which is the group of the job."""
     return max((_members(group) for group in groups.values()), key=len, default=())
 
 

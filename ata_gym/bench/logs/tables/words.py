@@ -100,7 +100,7 @@ _RATE = re.compile(r"([^\W\d_]+)\s*(?:[\W_]+per[\W_]+|/\s*)(?=([^\W\d_]+)(?![^\W
 _SECONDS = frozenset(("s", "sec", "second", "min", "minute", "hour"))
 """The units of time of a rate; where "/" parts the groups of a name, its last part is another."""
 _COMMON_WORDS = frozenset(("train", "training", "per", "wall", "run", "norm", "in", "taken"))
-"""Words beside those of a length of time that say nothing of what it is of."""
+"""Words that may stand beside a word for a length of time, and do not say what takes it."""
 _EVALUATION_WORDS = frozenset(
     (
         *("eval", "evaluation", "evaluate", "evaluating", "val", "valid", "validation"),
@@ -160,7 +160,7 @@ def last_part(name: str) -> str:
 def name_and_unit(name: str) -> tuple[str, float | None]:
     """Return a name without its unit, and the seconds of the unit; None if it says none.
 
-    The name is that of ``words``, joined by "_", after the last "/" or "." of a path.
+    The name is made of its ``words``, joined by "_", after the last "/" or "." of a path.
 
     Example:
         >>> name_and_unit("step_time (ms)"), name_and_unit("timing.forward_us")

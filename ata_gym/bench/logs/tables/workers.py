@@ -13,7 +13,7 @@ _OTHER_WORDS = frozenset(
         *("eval", "evaluation", "val", "valid", "validation", "test", "forward", "backward"),
     )
 )
-"""Words of names that tell files apart which are not those of different workers."""
+"""Words of names that tell files apart which are not files of different workers."""
 
 _WORKER_WORDS = (
     *("globalrank", "worldrank", "rank", "worker", "process", "proc", "trainer", "replica"),
@@ -34,7 +34,7 @@ WorkerKey = tuple[tuple[str, str], ...]
 
 
 def names_worker(name: str) -> bool:
-    """Whether a word of a name is that of a worker, as in "my_rank"."""
+    """Whether a word of a name stands for a worker, as in "my_rank"."""
     return bool({*words(name)} & {*_WORKER_WORDS, "hostname", "pid", "ip"})
 
 

@@ -86,7 +86,7 @@ def rank_steps(trace: Trace, times: StepTimes) -> RankSteps:
 
 
 def _rank_of_name(file: str) -> int | None:
-    """The rank in the name of a file, else in that of the nearest folder around it."""
+    """The rank in the name of a file, else in the name of the nearest folder around it."""
     for part in reversed(PurePosixPath(file).parts):
         numbers = {int(number) for number in _RANK.findall(part) or _WORKER.findall(part)}
         if len(numbers) == 1:

@@ -63,11 +63,11 @@ def leaderboard(
             workers that no policy was tuned on; ``drawn``, workers that are drawn anew for each
             seed; or ``cluster``, workers as clusters have them, drawn anew as well.
         quick: Whether it is a quick look: few scenarios, rounds, prices and seeds.
-        policies: The policies, as for ``run``, by default those of the set. The policy by whose
-            clocks all others are divided always plays: OFTA, or the OFTA of each round.
+        policies: The policies, as for ``run``, by default the policies of the set. The policy
+            by whose clocks all others are divided always plays: OFTA, or the OFTA of each round.
         scenarios: Names of scenarios of the set, by default all.
-        prices: What a unit of worker time costs, in units of runtime; by default those of the set.
-        seeds: The number of episodes in each scenario, by default that of the set.
+        prices: What a unit of worker time costs, in units of runtime; by default the set's.
+        seeds: The number of episodes in each scenario, by default the set's number.
         data: The folder of the recordings that some scenarios replay.
         timings: Whether to measure the processor time of a decision of each policy, too, on this
             machine, which takes up to some minutes for each; a measured one is kept in ``out``.

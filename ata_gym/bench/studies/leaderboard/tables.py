@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 
 
 class Standing(NamedTuple):
-    """A policy among those of its env: the cells of a row, by name."""
+    """A policy among the policies of its env: the cells of a row, by name."""
 
     policy: Cell
     rank: Cell
@@ -230,9 +230,9 @@ def _default_title(default_rows: pl.DataFrame, learners: int) -> str:
     return (
         f"{env}: the default, {policy}, is within {NEAR - 1:.0%} of the best of"
         f" {plural(learners, 'learner')} in {(default_rows[COST] <= NEAR).sum()} of"
-        f" {default_rows.height};\n{comparison}. Its cost at each price, over that of the best"
-        " other policy that knows nothing beforehand,\nand over that of the best oracle; in"
-        " brackets on the worst seed"
+        f" {default_rows.height};\n{comparison}. Its cost at each price, over the cost of the"
+        " best other policy that knows nothing beforehand,\nand over the cost of the best oracle;"
+        " in brackets on the worst seed"
     )
 
 

@@ -328,7 +328,7 @@ _NOTE = fields({"lines": nullable(_kept_lines)})
 
 @dataclass(frozen=True)
 class Cifar100Figure(Benchmark):
-    """Our end points beside those of the published figure, and our lines on its lines."""
+    """Our end points beside the published ones, and our lines on the lines of the figure."""
 
     name: ClassVar[str] = "cifar100"
 

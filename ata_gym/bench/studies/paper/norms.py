@@ -31,7 +31,7 @@ def beside_norms(scenario: Scenario) -> str:
     if not finite.all():
         families = ", ".join(sorted({*np.array(scenario.pool.families)[~finite].tolist()}))
         clauses.append(
-            f"that of {(~finite).sum()} workers ({families}) is infinite, so that no guarantee"
-            " applies",
+            f"the psi1 norm of {(~finite).sum()} workers ({families}) is infinite, so that no"
+            " guarantee applies",
         )
     return f"{scenario.name}: {'; '.join(clauses)}."

@@ -129,7 +129,7 @@ class _RegretContent:
     """What the table, the picture and the page of the slopes are made of."""
 
     benchmark: Report
-    """The report on the same results as on those of ``bench``."""
+    """The report that ``bench`` makes of the same results."""
     experiment: Experiment
 
     @cached_property

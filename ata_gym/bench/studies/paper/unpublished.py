@@ -46,8 +46,8 @@ PRIOR = scenario("icml2025-regret")
 
 PRIOR_REMARKS = (
     f"{_RIGHT} is {_ATA} after {_TASKS:,} tasks of each worker in an earlier run; {_WRONG} takes"
-    " them for those of the workers in reverse, so that the slowest seems the fastest.",
-    "Ours: the scenario, these priors, and the constants, those of ICML with the true norms. The"
+    " them for the times of the workers in reverse order, so that the slowest seems the fastest.",
+    "Ours: the scenario, these priors, and the constants, ICML's with the true norms. The"
     " paper's protocol and figures are not known to us: nothing is compared.",
 )
 

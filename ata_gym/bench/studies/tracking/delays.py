@@ -21,7 +21,7 @@ NEVER = -1
 
 
 def ratio_to_best(expected: Floats, best: Floats) -> Floats:
-    """Return expected round times over those of the oracle, which may be 0 in recorded rounds.
+    """Return expected round times over the oracle's, which may be 0 in recorded rounds.
 
     0 / 0 counts as 1. All have the same shape.
     """

@@ -80,7 +80,7 @@ class Changes:
     def draw(self) -> style.Picture:
         """Draw the first change: who works in each policy, and the round times below.
 
-        The tasks of each worker are those of the first seed.
+        The tasks of each worker are its tasks on the first seed.
         """
         window = self.windows[0]
         since = np.arange(window.first, window.end) - window.change

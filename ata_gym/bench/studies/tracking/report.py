@@ -155,8 +155,8 @@ class Tracked:
         about_costs = [
             f"expected round times of {note['before']:,} rounds before a change and"
             f" {note['after']:,} after it{at_most},",
-            "divided by those of the oracle that knows the distributions, and of the one that knows"
-            " the means (OFTA)",
+            "divided by the round times of the oracle that knows the distributions, and of the one"
+            " that knows the means (OFTA)",
         ]
         cells = _cells(self.delays, self.summary, note["after"])
         titles = [*next(iter(cells.values()))]

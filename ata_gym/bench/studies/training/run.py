@@ -98,8 +98,8 @@ def train(
             log-spaced.
         tune: Whether the learning rate of the policies, and of each method without one, is the best
             of a grid: ``tuning.FACTORS`` times the rate that it has otherwise. The trials have a
-            fifth of the gradients, and the first seed after those of the comparison; the one with
-            the lowest loss counts.
+            fifth of the gradients, and the first seed after the seeds of the comparison; the trial
+            with the lowest loss counts.
         tensorboard: A folder for the loss, the runtime and the worker time of each policy and
             method by round, as scalars that ``tensorboard --logdir`` shows. In place of the wall
             clock they have the runtime, so that the horizontal axis "relative" is the runtime.

@@ -1,4 +1,4 @@
-"""Whether shares of a log have a fixed cost, beside that of each task: where their sizes vary."""
+"""Whether shares of a log have a fixed cost besides their tasks: where their sizes vary."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ from ata_gym.typing import Floats
 _LEAST_STEPS = 10
 """The least number of steps of a worker from which a fixed cost is estimated."""
 _LEVEL = 0.95
-"""The level of the intervals, of those of all workers together."""
+"""The level at which the intervals hold for all workers together."""
 _FOLLOWS = 2.0
 """The correlation of sizes in steps that follow, over its standard error, above which sizes may
 follow the speed of their worker."""
@@ -46,7 +46,7 @@ def with_fixed_costs(log: Log) -> Log:
     if not told.any():
         remark = (
             "The sizes of shares change slowly, as speeds may, so that this log cannot say whether"
-            " shares have a fixed cost: all time counts as that of tasks."
+            " shares have a fixed cost: all time counts as the time of tasks."
         )
         return replace(log, remarks=[*log.remarks, remark])
     cost, half = np.zeros((2, len(log.workers)))
@@ -56,7 +56,9 @@ def with_fixed_costs(log: Log) -> Log:
         )
     shown = told & (cost > half)
     if not shown.any():
-        remark = "Shares of different sizes show no fixed cost: all time counts as that of tasks."
+        remark = (
+            "Shares of different sizes show no fixed cost: all time counts as the time of tasks."
+        )
         return replace(log, remarks=[*log.remarks, remark])
     names = [
         f"{log.workers[i]}: {cost[i]:.3g} (± {half[i]:.2g})" for i in np.flatnonzero(shown).tolist()
@@ -68,7 +70,7 @@ def with_fixed_costs(log: Log) -> Log:
 
 
 def changes_slowly(values: Floats, errors: float = _FOLLOWS) -> bool:
-    """Return whether values, (steps,), are like those of the step before.
+    """Return whether values, (steps,), are each like the value of the step before.
 
     Args:
         values: The values.

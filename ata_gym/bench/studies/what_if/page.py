@@ -59,17 +59,17 @@ _ABOUT_WAYS = (
     " of the log; the more neighbouring parts are alike, the wider it is. Worker time is the time"
     " of all workers together, over the time that they computed as it was. Policies that learn"
     " start without knowledge; a race starts more than B tasks, and cancels what is late. The time"
-    " of a share counts as that of its tasks, but for the latency of a log that has one, or shows"
-    " one by shares of different sizes; where sizes never vary, the data cannot show a fixed cost."
-    " Transfers that take place while workers wait today take time of their own when shares"
-    " balance, and are in none of these times. Not in log is the part of a way's tasks that the log"
-    " does not have: those of a worker beyond its tasks in that step. They take its mean time in"
-    " the step, or in its last one."
+    " of a share counts as the time of its tasks, but for the latency of a log that has one, or"
+    " shows one by shares of different sizes; where sizes never vary, the data cannot show a"
+    " fixed cost. Transfers that take place while workers wait today take time of their own when"
+    " shares balance, and are in none of these times. Not in log is the part of a way's tasks"
+    " that the log does not have: tasks of a worker beyond its own in that step. They take its"
+    " mean time in the step, or in its last one."
 )
 _ABOUT_ESTIMATES = (
     " Doubly robust (DR) estimates count 1/p times how far a recorded time is from the worker's"
     " last time before, where the log's policy gave it tasks with probability p; for the runtime, p"
-    " is that of the whole allocation, since a step's time is no sum over workers."
+    " is the probability of the whole allocation, since a step's time is no sum over workers."
 )
 _OF_LEARNERS = (
     "Doubly robust estimates are of the allocations that a policy makes on the replayed times: what"

@@ -85,7 +85,7 @@ def what_if(
         tasks: The number of equal tasks into which the share of a worker is cut, on average, so
             that B is ``tasks`` for each worker. A task of a worker takes the same time in all of a
             step, its logged one; so what workers share, such as a slow disk, stays shared. With
-            doubly robust estimates, B is that of the log.
+            doubly robust estimates, B is the log's own number of tasks in a step.
         policies: Policies of ``ata_gym/TaskAllocation-v0``, as for ``run``. A race and dispatch
             are played by their defaults besides.
         without: Ways that are not played, such as "race,dispatch": names of policies, race,
@@ -200,7 +200,7 @@ class WhatIf(Study):
     def budget(self) -> int:
         """The number B of tasks into which a step is cut."""
         if self.doubly_robust:
-            # decisions are compared with those of the log
+            # decisions are compared with the log's own
             return int(self.log.tasks.sum(axis=1).max())
         return self.tasks * len(self.log.workers)
 

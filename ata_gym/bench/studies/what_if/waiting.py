@@ -103,8 +103,8 @@ def _perfect(log: Log, budget: int) -> Floats:
     order = np.argsort(log.latency, axis=1)
     late = np.take_along_axis(log.latency, order, 1)
     speeds = 1.0 / np.maximum(np.take_along_axis(times, order, 1), _SHORTEST_TIME)
-    # when the first k workers, those of the shortest latencies, end if they alone work: the
-    # earliest of these ends is that of the perfect split
+    # when the k workers of the shortest latencies end if they alone work: the earliest of these
+    # ends is the end of the perfect split
     ends = (budget + (speeds * late).cumsum(axis=1)) / speeds.cumsum(axis=1)
     return np.asarray(ends.min(axis=1))
 

@@ -90,12 +90,12 @@ def simple_ways(log: Log, times: Floats, budget: int) -> list[Way]:
 def played_steps(policy: str, steps: int, n: int, budget: int) -> int:
     """Return on how many steps of a log, from the first on, a policy is played.
 
-    A step takes the longer, the more workers and tasks it has, so that of large jobs only the first
-    steps are played. It follows from the sizes alone: at B = 8 n, all steps of 64 workers x 8,500
+    A step takes the longer, the more workers and tasks it has, so only the first steps of large
+    jobs are played. It follows from the sizes alone: at B = 8 n, all steps of 64 workers x 8,500
     steps or of 256 x 400 are played, and 33 steps of 1,024 workers. A race plays half as many
     steps, and dispatch a sixteenth, since it decides at each of the B results of a step; where that
-    is none, dispatch is not played. The others play five steps at least, since they learn from
-    step to step.
+    is none, dispatch is not played. The others play five steps at least, since they learn from step
+    to step.
 
     Args:
         policy: The name of a policy, as for ``played``.
@@ -200,7 +200,7 @@ def played(
 
 
 def _recorded(times: Floats, latency: Floats | None) -> Pool:
-    """The workers whose task times and latencies, (steps, n) each, are those of the steps."""
+    """The workers with these task times and latencies in each step, (steps, n) each."""
     if latency is None:
         return trace(list(times.T), replay="round")
     workers = []

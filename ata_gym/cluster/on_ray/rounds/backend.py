@@ -25,11 +25,10 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
 
     ``gymnasium.make(id, pool=backend.pool, budget=backend.budget, backend=backend)`` works for
     ``TaskAllocation-v0``, ``TaskRace-v0`` and ``TaskDispatch-v0``. Times are in seconds; the driver
-    measures the round time, communication included. Task times are those of the tasks alone, as the
-    actors measure them; no latency is shown, and transfers are part of the round time only. A
-    cancelled task runs until the message
-    reaches its worker, so its ``elapsed`` can be longer than the round time by that delay. The
-    env's workers are in the order of ``workers``.
+    measures the round time, communication included. Task times are the times of the tasks alone, as
+    the actors measure them; no latency is shown, and transfers are part of the round time only. A
+    cancelled task runs until the message reaches its worker, so its ``elapsed`` can be longer than
+    the round time by that delay. The env's workers are in the order of ``workers``.
 
     A task of a lost worker goes to another worker, and so does a task for a worker that is away;
     in dispatch a 1 for a worker that is away has no effect. ``info`` has no ``lost``, which counts

@@ -1,4 +1,4 @@
-"""The same buffers on all ranks after a round: means over their tasks, or those of one rank."""
+"""The same buffers on all ranks after a round: means over their tasks, or from one rank."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -51,16 +51,16 @@ class BufferSums:
     """Gives all ranks the same buffers after a round.
 
     Floating-point buffers that a rank has changed become the mean over the ranks, weighted by their
-    tasks. Other buffers become those of one rank, which is the first rank with tasks that has
-    changed them. So do vectors of length 1, such as those of ``spectral_norm`` or a queue of
-    normalized features, since a mean of them is shorter than 1. A buffer that no rank has changed
-    stays as it is. So does one outside the state of the model (``persistent=False``) whose shapes
-    differ, such as a cache that grows.
+    tasks. Other buffers become the buffers of one rank, which is the first rank with tasks that has
+    changed them. So do vectors of length 1, such as in ``spectral_norm`` or a queue of normalized
+    features, since a mean of them is shorter than 1. A buffer that no rank has changed stays as it
+    is. So does one outside the state of the model (``persistent=False``) whose shapes differ, such
+    as a cache that grows.
 
     The buffers that changed before are sent with the gradient. Where a rank has changed others, and
     in rounds with a check, the ranks tell each other of all their buffers, and sum those that have
     changed in collectives of their own; from the next round on these are sent with the gradient.
-    All models that these ranks had rounds with are looked after, also those of other allocators.
+    All models that these ranks had rounds with are looked after, also models of other allocators.
 
     Args:
         ranks: The ranks.

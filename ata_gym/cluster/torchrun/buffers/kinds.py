@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
     @classmethod
     def from_tensor(cls, tensor: Tensor) -> Self:
-        """The kind of a tensor; of a ``DTensor``, that of its part on this rank."""
+        """The kind of a tensor; for a ``DTensor``, the kind of its part on this rank."""
         return cls(tuple(local_part(tensor).shape), tensor.dtype)
 
     @property

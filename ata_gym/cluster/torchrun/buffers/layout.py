@@ -21,7 +21,7 @@ class BufferValue(NamedTuple):
 
     kind: Kind
     averaged: bool
-    """Whether it is the mean over ranks, weighted by their tasks, or else that of one rank."""
+    """Whether it is the mean over ranks, weighted by their tasks, or else from one rank."""
     persistent: bool
 
 

@@ -39,8 +39,8 @@ class BufferSnapshot:
     compared bit by bit; large ones, such as masks, only where that is asked for.
 
     Args:
-        modules: The modules by their names. A buffer's name is that of its module, a dot, and its
-            name in the module.
+        modules: The modules by their names. A buffer's name is the name of its module, a dot, and
+            its name in the module.
         previous: A snapshot that is of no more use, whose copies serve again.
         read: The names of the large buffers that are read; None for all of them.
     """
@@ -77,7 +77,7 @@ class BufferSnapshot:
             copy_all(targets, sources)
 
     def _kept_copy(self, name: str, tensor: Tensor, old: _Before | None) -> Tensor | None:
-        """The copy of before, as memory for that of now; None if it does not fit."""
+        """The earlier copy, as memory for the new copy; None if it does not fit."""
         if old is None or old.copy is None or opacity(tensor) or opacity(old.copy):
             return None
         is_alike = Kind.from_tensor(tensor) == Kind.from_tensor(old.copy)

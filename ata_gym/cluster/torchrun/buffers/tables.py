@@ -158,7 +158,7 @@ def check_alike(
 
 
 def _unlike_ranks(entries: Sequence[Entry | None]) -> list[int]:
-    """The ranks whose buffer differed from that of the first rank."""
+    """The ranks whose buffer differed from the buffer of the first rank."""
     shapes = [entry.shape_before if entry else None for entry in entries]
     marks = [entry.mark if entry else 0.0 for entry in entries]
     if not any(shape is not None for shape in shapes):

@@ -110,7 +110,7 @@ class GradientRounds:
         return OldGradient(parameter, gradient, self.get(parameter))
 
     def frozen(self, parameters: Collection[nn.Parameter]) -> list[OldGradient]:
-        """The gradients of earlier rounds of those of the parameters that are frozen now."""
+        """The gradients of earlier rounds of the parameters that are frozen now."""
         frozen = [parameter for parameter in parameters if not parameter.requires_grad]
         return [
             OldGradient(parameter, parameter.grad, rounds)
@@ -126,7 +126,7 @@ class GradientRounds:
     def add(
         self, old: OldGradient, gradient: Tensor | None, older: OlderRounds, weight: float
     ) -> None:
-        """Give a parameter its gradient of a round, added to that of before.
+        """Give a parameter its gradient of a round, added to its gradient of before.
 
         Args:
             old: The gradient of before.

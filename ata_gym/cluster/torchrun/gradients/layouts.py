@@ -29,12 +29,12 @@ def layout_of(
 
 
 class Layouts:
-    """The layout that all ranks had last, and that of this rank.
+    """The layout that all ranks had last, and the layout of this rank.
 
     The sums of all ranks must have the same length, and a rank whose parameters have changed does
-    not know whether those of the others have, too. So it first sends zeros in the layout that all
-    had last, with its message, which says what it has now. Where all have changed alike, they sum
-    once more; otherwise all know that they differ.
+    not know whether the parameters of the other ranks have, too. So it first sends zeros in the
+    layout that all had last, with its message, which says what it has now. Where all have changed
+    alike, they sum once more; otherwise all know that they differ.
 
     Args:
         ranks: The ranks.

@@ -1,4 +1,4 @@
-"""Models with ``DistributedDataParallel`` in a round: those of the round, and other ones.
+"""Models with ``DistributedDataParallel`` in a round: models of the round, and other ones.
 
 Such a model communicates in each pass. In a round ranks have unequal numbers of passes, so that
 they would wait for each other, or sum what does not belong together.

@@ -120,7 +120,7 @@ class TaskGradients:
         try:
             self._enter()
         except Exception:
-            # The first error says more than that of a group that is broken, too.
+            # The first error says more than the error of a group that is broken, too.
             with suppress(RuntimeError):
                 if self._is_first:
                     self._ranks.compare_layouts(self._round, None)
@@ -350,9 +350,9 @@ class TaskGradients:
     def sum(self, message: Floats, tasks: int, first: int, *, settle: bool = True) -> Floats:
         """Sum the gradient and the buffers over the ranks, with a message of each rank.
 
-        Where this rank's layout has changed, the other ranks may still have that of before. Then
-        it sends zeros in that one; what it has is summed by ``agree``, where all ranks have changed
-        alike.
+        Where this rank's layout has changed, the other ranks may still have the layout of before.
+        Then it sends zeros in that layout; its gradient is summed by ``agree``, where all ranks
+        have changed alike.
 
         Args:
             message: Numbers, shape (m,), that are in the same collective if the gradient is

@@ -32,7 +32,7 @@ class LoaderBatches:
         self.checksums: list[int] = []
         """The checksums of the first batches of the loader, and of its place."""
         self.compared = False
-        """Whether the checksums were compared with those of the other ranks."""
+        """Whether the checksums were compared with the checksums of the other ranks."""
 
     def record(self, batch: Any) -> None:
         """Take the checksum of a batch, if it is one of the first."""

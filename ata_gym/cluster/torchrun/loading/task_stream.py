@@ -142,7 +142,7 @@ class TaskStream:
         return start, range(start + share.first + share.done, start + share.first + share.tasks)
 
     def _skip_to(self, task: int, start: int) -> None:
-        """Let the next batch be that of a task, by reading the batches before it."""
+        """Let the next batch be the batch of a task, by reading the batches before it."""
         if task == self._next:
             return
         if task < self._next:
@@ -206,7 +206,7 @@ class TaskStream:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, on every rank, beside that of the allocator.
+        """Go on from a state, on every rank, as the allocator goes on from its own.
 
         Raises:
             ValueError: If it is no state of a ``TaskStream``; nothing has changed then.

@@ -26,7 +26,7 @@ class GroupRanks(Ranks):
         name: The name of this rank's worker, as for ``TorchAllocator``.
         configuration: What must be the same on all ranks, by name.
         everybody: The names of all ranks that wait for each other, where the group is a part of
-            them; by default those of the group.
+            them; by default the ranks of the group.
         place: The place of this rank among them.
 
     Raises:

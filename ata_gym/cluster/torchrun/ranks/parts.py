@@ -41,7 +41,7 @@ class RankPart(NamedTuple, Generic[Number]):
     first_batch: Number
     """A checksum, of 24 bits, of the first batch of a loader that shares nothing out.
 
-    It is 0 once it was compared with those of the other ranks."""
+    It is 0 once it was compared with the checksums of the other ranks."""
     second_batch: Number
     """The same of its second batch; 0 if there was none yet."""
     passes: Number

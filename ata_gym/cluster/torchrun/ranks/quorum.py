@@ -29,8 +29,8 @@ _PAUSE = 0.5
 class QuorumRanks(Ranks):
     """The replicas of a quorum, each of one process.
 
-    In each round the ranks are those of the quorum that the Manager has then. They send each other
-    their names when these have changed. Sums are sums, never means.
+    In each round the ranks are the members of the quorum that the Manager has then. They send each
+    other their names when these have changed. Sums are sums, never means.
 
     Args:
         manager: The Manager of torchft, as for ``TorchAllocator``.

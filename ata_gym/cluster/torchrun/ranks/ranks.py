@@ -311,7 +311,7 @@ class Ranks(ABC):
             if Passes.UNWEIGHTED in kinds:
                 weights.reverse()
             raise ValueError(
-                f"round {number}: its losses have {weights[0]}, and those of earlier rounds, whose"
+                f"round {number}: its losses have {weights[0]}, and losses of earlier rounds, whose"
                 f" gradients the model still has, have {weights[1]}. The step is not taken. Give"
                 " weight=... in every round of an optimizer step, or in none, and set the gradients"
                 " to None after each step",

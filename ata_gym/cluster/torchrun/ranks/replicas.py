@@ -49,7 +49,7 @@ class Replica:
         within: The process group of these ranks; None for a rank by itself.
         index: The place of this replica among all replicas.
         name: The name of the worker.
-        rank_names: The names of all ranks, those of other replicas too.
+        rank_names: The names of all ranks, also of ranks of other replicas.
         device: Where the process group takes tensors.
         budget: The number B of tasks of a round.
     """
@@ -196,14 +196,14 @@ class Replica:
     def _differing(self, number: int, field: str) -> RuntimeError:
         """The error where the ranks of this replica differ in a key of ``AGREEMENTS``."""
         return RuntimeError(
-            f"round {number}: {AGREEMENTS[field].disagreement}; those of the replica {self.name}"
-            f" differ. The step is not taken. {AGREEMENTS[field].cure}",
+            f"round {number}: {AGREEMENTS[field].disagreement}; the ranks of the replica"
+            f" {self.name} differ. The step is not taken. {AGREEMENTS[field].cure}",
         )
 
     def _disagreement_of_partners(self, number: int, change: LayoutChange) -> RuntimeError | None:
-        """The error where a layout has changed, and not those of all ranks that sum together.
+        """The error where layouts of some ranks that sum together have changed, not of all.
 
-        All ranks of the replica call it, where that of one of them has changed.
+        All ranks of the replica call it, where the layout of one of them has changed.
         """
         changes: list[Any] = [None] * self.size
         dist.all_gather_object(changes, (dist.get_rank(), change), group=self._within)
@@ -269,7 +269,7 @@ def quorum_and_replica(
     load: Callable[[Any], None],
     state: Callable[[], Any],
 ) -> tuple[Ranks, Replica]:
-    """The replicas of a quorum of torchft, and that of this process.
+    """The replicas of a quorum of torchft, and the replica of this process.
 
     Args:
         manager: As for ``QuorumRanks``, like ``name``, ``load`` and ``state``.
@@ -393,7 +393,7 @@ def _check_columns(columns: Sequence[tuple[int, ...]], members: Sequence[_Member
 def _group_of(rank: int, groups: Sequence[Sequence[int]]) -> dist.ProcessGroup:
     """The process group of this rank among groups that have all ranks, made by all of them."""
     world: Any = dist.group.WORLD
-    # Torch gives a new group the default timeout, and not that of the group that it is a part of.
+    # Torch gives a new group the default timeout, not the timeout of the group that holds it.
     timeout = world._get_backend(world._device_types[0]).options._timeout
     made = [dist.new_group(list(ranks), timeout=timeout) for ranks in groups]
     chosen: dist.ProcessGroup = next(

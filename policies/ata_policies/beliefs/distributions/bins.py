@@ -113,7 +113,7 @@ class DistributionBelief(NamedTuple):
 
     **Levels that return.** A fifth prediction is learned from the row itself
     (``adjustments.persistence``). The logarithm of the next level over the level of
-    the longest memory is a weighted sum of those of the shorter memories, with weights by least
+    the longest memory is a weighted sum of the shorter memories' logarithms, with weights by least
     squares over all workers. So a trend goes on, and what was a passing deviation shrinks. A worker
     without feedback returns to its longest memory as the correlation of levels from round to round
     says, and is known less and less: so it is tried again. This prediction counts where it was

@@ -85,7 +85,7 @@ def test_mixed_families_have_infinite_norms_and_no_published_end(tmp_path, conte
     )
     for words in (
         "-n150: alpha = 16,936",
-        "that of 30 workers (log-normal) is infinite, so",
+        "the psi1 norm of 30 workers (log-normal) is infinite, so",
         "Ours: the training",
     ):
         assert words in result.stdout

@@ -538,7 +538,7 @@ def test_a_known_or_learned_shape_learns_faster(play: Any) -> None:
 
 @pytest.mark.parametrize("shape", [1.0, 9.0])
 def test_motss_draws_are_normal_but_clipped(shape: float) -> None:
-    """Their quantiles are those of scipy's normal distribution, clipped at the bound of MOSS; the
+    """They have the quantiles of scipy's normal distribution, clipped at the bound of MOSS; the
     worker with most tasks has the bound m, and one never tried 0.
     """
     rho, alpha, mean = 0.9, 4.0, 3.0

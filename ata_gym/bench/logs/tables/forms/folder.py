@@ -181,7 +181,7 @@ def _with_workers(
         ranked = {
             name: frame.with_columns(pl.col(column).alias(role)) for name, frame in frames.items()
         }
-        return ranked, [f"The {role}s are those of the column {column!r}, one in each file."]
+        return ranked, [f"The {role}s are taken from the column {column!r}, one in each file."]
     labels = {name: _without_endings(name) for name in frames}
     keys = {name: key for name, label in labels.items() if (key := worker_key(label))}
     # files of one rank go on where others end; in "gpu8/a.csv" it is not the worker that is said
@@ -235,7 +235,7 @@ def differing_parts(labels: Sequence[str]) -> list[int | str]:
         labels: The names, of which no two are equal.
 
     Raises:
-        ValueError: If the parts are those of other things than ranks, such as epochs.
+        ValueError: If the parts name other things than ranks, such as epochs.
 
     Example:
         >>> differing_parts(["metrics.3", "metrics.10"]), differing_parts(["log-alice", "log-bob"])

@@ -35,7 +35,7 @@ from ata_gym.bench.logs.tables.words import (
 )
 
 _CLOCK_ROWS = 8
-"""The number of rows from which on times that never go down are those of a clock."""
+"""The number of rows from which on times that never go down are readings of a clock."""
 _MOST_COUNTS = 0.5
 """The largest number of different steps, as a part of the rows; several workers have each step."""
 
@@ -52,7 +52,7 @@ class Columns(NamedTuple):
     epochs: Sequence[str]
     """The columns of passes in which steps may begin again."""
     duration: Sequence[str]
-    """The columns of a worker's own time, which are added up, with those of its latency."""
+    """The columns of a worker's own time and of its latency, which are added up."""
     other_times: Sequence[str]
     """The other columns of times."""
     doubt: str
@@ -285,7 +285,7 @@ def _worker(frame: pl.DataFrame, options: Options, faults: _Faults) -> list[str]
 
 
 def _finest(frame: pl.DataFrame, candidates: Sequence[str]) -> str | None:
-    """The first column whose entries say what those of all others are; None if there is none."""
+    """The first column whose entries determine all other columns; None if there is none."""
     together = frame.select(candidates).n_unique()
     return next((name for name in candidates if frame[name].n_unique() == together), None)
 

@@ -37,8 +37,8 @@ class Repeats(NamedTuple):
 def without_repeats(keys: Keys, kind: Ints, frame: pl.DataFrame) -> Repeats:
     """Return the keys in which a step that began again is a step of its own, or counts once.
 
-    In a file in the order of time, the steps of a worker go up. Where those of all workers begin
-    again at the first step, as in epochs, each pass has its own steps. Where they begin again
+    In a file in the order of time, the steps of a worker go up. Where the steps of all workers
+    begin again at the first one, as in epochs, each pass has its own steps. Where they begin again
     elsewhere, or for some workers only, as after a restart, the rows that were written last count.
 
     Args:
@@ -50,7 +50,7 @@ def without_repeats(keys: Keys, kind: Ints, frame: pl.DataFrame) -> Repeats:
         ValueError: If less than half of the rows would count.
     """
     everything = np.ones(len(keys.worker), np.bool_)
-    # rows of one sort are those of one worker and one kind
+    # rows of one sort have one worker and one kind
     kinds = int(kind.max()) + 1
     sort = keys.worker * kinds + kind
     cell = keys.step * (len(keys.workers) * kinds) + sort

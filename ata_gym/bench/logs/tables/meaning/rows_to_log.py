@@ -37,7 +37,7 @@ from ata_gym.typing import Floats, Ints
 _RECORDER_COLUMNS = {"worker", "round", "duration"}
 """The columns of a ``TraceRecorder``, each of whose rows is a task."""
 _CLOCK_STEPS = 8
-"""The number of steps from which on times that always grow are those of a clock."""
+"""The number of steps from which on times that always grow are readings of a clock."""
 
 
 def log_of(rows: Rows, options: Options) -> Log:
@@ -143,8 +143,8 @@ def _shares(
     """The rows that are shares of work.
 
     Returns:
-        The rows, their workers and steps, whether those of a worker in a step are of several kinds
-        that the caller chose, the sizes of shares if a column tells them, and remarks.
+        The rows, their workers and steps, whether the rows of a worker in a step are of several
+        kinds that the caller chose, the sizes of shares if a column tells them, and remarks.
     """
     worker, workers, named_by = worker_of(frame, columns)
     hosts = [name for name in columns.identity if is_named(name, HOSTS)]

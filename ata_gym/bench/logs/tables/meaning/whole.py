@@ -20,7 +20,7 @@ _SAME_WHOLE = 0.05
 _SAME_SUM = 0.01
 """The spread of a sum below which it is the same on all workers."""
 _LESS = 0.2
-"""The spread of a sum that is the same on all, as a part of that of its columns, at most."""
+"""The largest spread of a sum that is the same on all, over the spread of its columns."""
 _MOST_WAITS = 4
 """The largest number of columns of waiting of which all sums are looked at."""
 

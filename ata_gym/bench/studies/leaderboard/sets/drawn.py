@@ -281,5 +281,5 @@ CLUSTER = ScenarioSet(
 
 All are slow together, the first tasks are slow, a share has a latency, changes come within tens of
 rounds, times vary much but never change, load tires the workers, or workers leave and die. The
-seeds are those of ``SPLITS["test"]``, as those of ``DRAWN``.
+seeds are ``SPLITS["test"]``, as in ``DRAWN``.
 """

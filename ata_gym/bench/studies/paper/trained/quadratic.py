@@ -38,7 +38,7 @@ PUBLISHED_ROUNDS = 3_000_000
 """The rounds of the paper's figure of the quadratic."""
 
 _MIXED_NOTE = (
-    f"The published curves have {PUBLISHED_ROUNDS:,} rounds. Ours: the training, which is that of"
+    f"The published curves have {PUBLISHED_ROUNDS:,} rounds. Ours: the training, the same as in"
     " icml2025-quadratic. Which one the paper showed over these times, and where its lines end, is"
     " not known to us: nothing is compared."
 )

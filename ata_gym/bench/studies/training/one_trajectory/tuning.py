@@ -34,7 +34,7 @@ from ata_gym.utils.validation import real, whole_number
 _SCHEMA: dict[str, Any] = {"label": pl.String, "lr": pl.Float64, "loss": pl.Float64}
 
 POLICIES = "policies"
-"""The label of the policies, which share a learning rate, among those of the methods."""
+"""The label of the policies, which share a learning rate, among the labels of the methods."""
 
 FACTORS = (0.04, 0.2, 1.0, 5.0, 25.0)
 """The grid, in multiples of the learning rate that is used without tuning."""

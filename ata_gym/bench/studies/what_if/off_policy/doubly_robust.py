@@ -4,8 +4,8 @@ They are the estimates of Dudik, Langford and Li (Doubly robust policy evaluatio
 2011), step by step: a model of the cost, and how far the recorded cost is from it, over the
 probability that it was recorded. The model of a step is the last time of each worker before it. It
 does not depend on the step's own decision, so that given the steps before, the mean of an estimate
-is that of the cost where the propensities are right, whatever the model is, and where the model is
-right, whatever the propensities are.
+is the mean of the cost where the propensities are right, whatever the model is, and where the model
+is right, whatever the propensities are.
 """
 
 from typing import NamedTuple
@@ -45,9 +45,9 @@ def worker_time(log: Log, tasks: Floats, budget: int) -> Corrected:
         sum_i  a_i that_i + (1{m_i > 0} / p_i) a_i (t_i - that_i)
 
     with a_i tasks of the policy and m_i of the log, the recorded mean time t_i of a task, that_i
-    that of the worker's last step before, and the propensity p_i = P(m_i > 0). A step's weight is
-    the mean of the factors over the policy's tasks. A first step counts as it is replayed where
-    the log has no step before it.
+    the mean time in the worker's last step before, and the propensity p_i = P(m_i > 0). A step's
+    weight is the mean of the factors over the policy's tasks. A first step counts as it is replayed
+    where the log has no step before it.
 
     Args:
         log: The times of the job, with propensities.
@@ -97,7 +97,7 @@ def round_time(log: Log, tasks: Floats, budget: int) -> Corrected:
     weights[_unknown(log)] = 1.0
     refusal = _refusal(weights)
     if refusal:
-        refusal = f"its allocation is that of the log in {same.sum()} steps, and {refusal}"
+        refusal = f"it has the allocation of the log in {same.sum()} steps, and {refusal}"
     return Corrected(model + weights * (costs - model), weights, refusal)
 
 

@@ -11,7 +11,7 @@ from ata_gym.bench.studies.what_if.ways import logged_tasks, task_times
 from ata_gym.typing import Floats, Mask
 
 _ROUNDING = 1e-9
-"""The tasks above those of the log that are rounding."""
+"""The excess over the tasks of the log that is rounding."""
 _LEAST_PART = 0.05
 """The part of the tasks of a policy from which on a worker bears its answer."""
 _FEWEST_STEPS = 10
@@ -28,11 +28,11 @@ class Support(NamedTuple):
     tasks: Floats
     """(steps,): the tasks that the policy begins."""
     not_in_log: Floats
-    """(steps,): those of a worker beyond the worker's tasks in this step of the log."""
+    """(steps,): its tasks for a worker beyond the worker's own in this step of the log."""
     time_not_in_log: Floats
     """(steps,): the worker time of these."""
     from_other_steps: Floats
-    """(steps,): those of workers that have no task in this step of the log."""
+    """(steps,): its tasks for workers that have no task in this step of the log."""
 
 
 def support(log: Log, tasks: Floats, budget: int) -> Support:

@@ -182,8 +182,8 @@ def forget_slow_starts(belief: RowBelief, totals: WorkerTotals, count: int, work
     for K = 1, 2, 3, ... up to 63 results, of which the last is in a bin of b ages. Each bin before
     that one must be slower by g / 2, and no later result longer than they were in the mean, since
     one long time is no slow start, and one short time no end of it. The logarithm's variance phi is
-    that of successive times, without those on both sides of the fall. The other workers must agree.
-    ``work`` is work space, (64,).
+    the variance of successive times, without the two times around the fall. The other workers must
+    agree. ``work`` is work space, (64,).
     """
     # a single worker is compared with none: all of its results count
     if len(belief.slot) < 2:

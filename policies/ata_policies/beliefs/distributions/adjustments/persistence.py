@@ -56,8 +56,8 @@ def learn_deviations(
     """Add what the round shows of how levels move to what is known of the row.
 
     The deviation y of a worker is the logarithm of its round's time over the level of its longest
-    memory; z_h is that of the level of memory h before the round. Added are y^2, y z_h and z_h z_k
-    of workers with results in the round before, and products of three deviations in a row.
+    memory; z_h is the deviation of the level of memory h before the round. Added are y^2, y z_h and
+    z_h z_k of workers with results in the round before, and products of three deviations in a row.
     Suspects, and workers that begin anew, are left out.
 
     Args:
