@@ -157,6 +157,10 @@ class Experiment:
         """Its name and sizes."""
         scenario = self.scenario
         costs = scenario.unit_costs
+        if costs is None:
+            cost_range = None
+        else:
+            cost_range = (float(min(costs)), float(max(costs)))
         return Sizes(
             scenario.name or "a scenario without a name",
             scenario.pool.n,
@@ -165,7 +169,7 @@ class Experiment:
             self.seeds,
             self.seed,
             scenario.price,
-            None if costs is None else (float(min(costs)), float(max(costs))),
+            cost_range,
         )
 
     def config(self) -> Config:

@@ -182,16 +182,17 @@ def packages() -> Iterator[Finding]:
             state = "ok"
         absent_text = f"not installed: {', '.join(absent)}" if absent else ""
         parts = [*wrong, absent_text, ", ".join(fine)]
+        if extra:
+            title = f"extra {extra}"
+            package = f"ata-gym[{extra}]"
+        else:
+            title = "base"
+            package = "ata-gym"
         if absent or wrong:
-            cure = f'pip install --force-reinstall "ata-gym{f"[{extra}]" if extra else ""}"'
+            cure = f'pip install --force-reinstall "{package}"'
         else:
             cure = ""
-        yield Finding(
-            f"extra {extra}" if extra else "base",
-            state,
-            "; ".join(filter(None, parts)),
-            cure,
-        )
+        yield Finding(title, state, "; ".join(filter(None, parts)), cure)
 
 
 def _import_faults(modules: list[str]) -> dict[str, str]:
@@ -276,17 +277,16 @@ def torch_findings() -> Iterator[Finding]:
             reason = f"CUDA_VISIBLE_DEVICES is {visible_devices!r}"
         else:
             reason = facts.get("start") or fault or driver_text
-        broken = driver and cuda_version and visible_devices is None
+        cuda_state: State
+        if driver and cuda_version and visible_devices is None:
+            cuda_state = "broken"
+        else:
+            cuda_state = "missing"
         if driver and visible_devices is None:
             cure = _TORCH_CURE
         else:
             cure = ""
-        yield Finding(
-            "device cuda",
-            "broken" if broken else "missing",
-            f"torch sees none: {reason}",
-            cure,
-        )
+        yield Finding("device cuda", cuda_state, f"torch sees none: {reason}", cure)
     for index in range(facts["devices"]):
         name = f"cuda:{index}"
         device = facts.get(f"{name} model", name)
@@ -294,16 +294,13 @@ def torch_findings() -> Iterator[Finding]:
         state: State
         if error:
             state = "broken"
+            text = f"{device}: {error}"
             cure = _TORCH_CURE
         else:
             state = "ok"
+            text = f"{device}; it computes right"
             cure = ""
-        yield Finding(
-            f"device {name}",
-            state,
-            f"{device}: {error}" if error else f"{device}; it computes right",
-            cure,
-        )
+        yield Finding(f"device {name}", state, text, cure)
     for backend in _CURES:
         yield _backend(backend, backend in facts["backends"], facts["devices"])
     error = facts["torchrun"]
@@ -372,6 +369,9 @@ def print_findings(findings: Iterable[Finding], as_json: bool = False) -> int:
     """
     findings = list(findings)
     broken = any(finding.state == "broken" for finding in findings)
-    document = {"works": not broken, "findings": [*map(asdict, findings)]}
-    print(json.dumps(document, indent=2) if as_json else "\n".join(map(str, findings)))
+    if as_json:
+        document = {"works": not broken, "findings": [*map(asdict, findings)]}
+        print(json.dumps(document, indent=2))
+    else:
+        print("\n".join(map(str, findings)))
     return int(broken)

@@ -1,6 +1,6 @@
 """The part that all single envs share: seeds, resets, rewards and info."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.spaces import Space
@@ -10,14 +10,14 @@ from ata_gym.envs.interface.interface import Info, Observation, select_rows
 from ata_gym.envs.properties import EnvProperties
 from ata_gym.envs.rendering.renderer import FRAMES_PER_SECOND, MODES, Frame
 
+_METADATA: dict[str, Any] = {"render_modes": list(MODES), "render_fps": FRAMES_PER_SECOND}
+"""How Gymnasium may render a single env."""
+
 
 class SingleEnv(EnvProperties, gym.Env[Observation, NDArray[Any]]):
     """One row, without the row axis."""
 
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "render_modes": list(MODES),
-        "render_fps": FRAMES_PER_SECOND,
-    }
+    metadata = _METADATA
 
     def _make_spaces(self, observation: Space[Any], action: Space[Any]) -> None:
         self.observation_space = observation

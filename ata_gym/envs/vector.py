@@ -166,10 +166,14 @@ class VectorEnv(EnvProperties, gym.vector.VectorEnv[Observation, NDArray[Any], N
                 f" {self.num_envs} rows",
             )
         unseeded = self._state.episode < 0
-        return [
-            seeding.np_random(row_seed)[1] if row_seed is not None or unseeded[e] else None
-            for e, row_seed in enumerate(seed)
-        ]
+        seeds: list[int | None] = []
+        for e, row_seed in enumerate(seed):
+            if row_seed is None and not unseeded[e]:
+                # The row goes on with its seed, in its next episode.
+                seeds.append(None)
+            else:
+                seeds.append(seeding.np_random(row_seed)[1])
+        return seeds
 
     def step(
         self,

@@ -151,12 +151,12 @@ class Pool:
         }
         recorded = np.isin(distributions.family, RECORDED)
         if recorded.any():
-            data["times"] = [
-                self.record(i).tolist() if recorded[i] else None for i in range(self.n)
-            ]
-            data["end"] = [
-                "wrap" if limit == NO_LIMIT else "truncate" for limit in distributions.limit
-            ]
+            times: list[list[float] | None] = [None] * self.n
+            for i in np.flatnonzero(recorded).tolist():
+                times[i] = self.record(i).tolist()
+            ends = np.where(distributions.limit == NO_LIMIT, "wrap", "truncate")
+            data["times"] = times
+            data["end"] = ends.tolist()
         if self.latency is not None:
             data["latency"] = self.latency.to_data()
         return data

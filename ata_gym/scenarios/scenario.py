@@ -136,10 +136,14 @@ class Scenario:
         changes = checked_changes(self.changes, pool.n)
         if distribution is not None and not any(isinstance(change, Redraw) for change in changes):
             changes = (Redraw(distribution), *changes)
+        budget = whole_number("budget", self.budget)
+        horizon = self.horizon
+        if horizon is not None:
+            horizon = whole_number("horizon", horizon)
         fields = {
             "pool": pool,
-            "budget": whole_number("budget", self.budget),
-            "horizon": None if self.horizon is None else whole_number("horizon", self.horizon),
+            "budget": budget,
+            "horizon": horizon,
             "changes": changes,
             "price": non_negative("price", self.price),
             "published": Published.from_data(self.published),

@@ -102,11 +102,9 @@ class TrainingWrapper(
         backend = env.unwrapped.backend
         self._clock = backend if isinstance(backend, DeviceClock) else None
         if self._clock is None:
-            self.trainer = Trainer(
-                "digits" if problem is None else problem,
-                env.unwrapped.budget,
-                **settings,
-            )
+            if problem is None:
+                problem = "digits"
+            self.trainer = Trainer(problem, env.unwrapped.budget, **settings)
         else:
             if problem is not None or settings:
                 raise ValueError(

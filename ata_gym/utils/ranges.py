@@ -68,9 +68,13 @@ class Within:
         Raises:
             ValueError: If a number or a sum is outside.
         """
-        low, high = (
-            np.asarray(bound(size) if callable(bound) else bound) for bound in (self.low, self.high)
-        )
+        bounds = []
+        for bound in (self.low, self.high):
+            if callable(bound):
+                bounds.append(np.asarray(bound(size)))
+            else:
+                bounds.append(np.asarray(bound))
+        low, high = bounds
         wrong = ~((array >= low) & (array <= high))
         if self.nan:
             wrong &= ~np.isnan(array)

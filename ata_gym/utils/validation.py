@@ -167,11 +167,16 @@ def in_range(
     excluded = (above and number == low) or (below and number == high) or number == math.inf
     if low <= number <= high and not excluded:
         return number
-    lower_text = f"{'above' if above else 'of at least'} {low:g}"
+    if above:
+        lower_text = f"above {low:g}"
+    else:
+        lower_text = f"of at least {low:g}"
     if high == math.inf:
         upper_text = ""
+    elif below:
+        upper_text = f" and below {high:g}"
     else:
-        upper_text = f" and {'below' if below else 'at most'} {high:g}"
+        upper_text = f" and at most {high:g}"
     raise ValueError(f"{name} must be a {kind} {lower_text}{upper_text}, not {short(value)}")
 
 

@@ -117,7 +117,9 @@ def _answers(agent: Any, masked: bool) -> Callable[..., NDArray[Any]]:
             masks = {}
         actions = agent.predict(observation, deterministic=True, **masks)
         # agents of Stable-Baselines3 answer with a state of their own, too
-        return np.asarray(actions[0] if isinstance(actions, tuple) else actions)
+        if isinstance(actions, tuple):
+            actions = actions[0]
+        return np.asarray(actions)
 
     return predicted
 

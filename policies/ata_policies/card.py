@@ -43,15 +43,22 @@ def policy_card(name: str) -> Card:
     env_text = plays
     if default_name(policy.env_id) == name:
         env_text += ", where it is the default"
+    made_of = [f"{key} {value}" for key, value in (preset | hyperparameters).items()]
+    looks_at_price = "no"
+    if policy.priced:
+        looks_at_price = "yes"
+    follows_changes = "no"
+    if any(part.nonstationary for part in described):
+        follows_changes = "yes"
     facts = {
         "plays": env_text,
-        "made of": ", ".join(f"{key} {value}" for key, value in (preset | hyperparameters).items()),
+        "made of": ", ".join(made_of),
         "must know beforehand": joined_facts(parts, "knows"),
         "assumes": joined_facts(described, "assumes"),
         "constants": joined_facts(described, "constants"),
         "unit of time": joined_facts(parts, "time_unit"),
-        "looks at the price": "yes" if policy.priced else "no",
-        "for workers that change": "yes" if any(part.nonstationary for part in described) else "no",
+        "looks at the price": looks_at_price,
+        "for workers that change": follows_changes,
         "source": joined_facts(described, "source"),
     }
     summary = policy.summary()

@@ -107,9 +107,13 @@ def listed(workers: Mask) -> str:
     """
     numbers = np.flatnonzero(workers)
     runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
-    return ", ".join(
-        f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs if len(run)
-    )
+    texts = []
+    for run in runs:
+        if len(run) == 1:
+            texts.append(f"{run[0]}")
+        elif len(run):
+            texts.append(f"{run[0]}-{run[-1]}")
+    return ", ".join(texts)
 
 
 def numbers_of(plan: Any, row: int, rows: int) -> str:

@@ -110,10 +110,14 @@ def checked_observation(observation: Observation, n: int, budget: int, env_id: s
         else:
             checked[name] = array[None]
     if len(observation) > len(fields):
-        extras = {
-            name: np.asarray(field) for name, field in observation.items() if name not in checked
-        }
-        checked |= {name: field if leading else field[None] for name, field in extras.items()}
+        for name, field in observation.items():
+            if name in checked:
+                continue
+            array = np.asarray(field)
+            if leading:
+                checked[name] = array
+            else:
+                checked[name] = array[None]
         _check_warm_up(checked, (len(checked["worker"]), n))
     _check_numbers(checked, fields, n, budget)
     return checked

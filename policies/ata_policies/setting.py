@@ -230,11 +230,12 @@ class _PartialSetting(Setting):
             withheld: The sentence of the error, by piece.
             norms: The norms of the whole setting.
         """
+        pieces = setting._asdict()
         empty = {"pool": None, "published": Published(), "drawn": None}
-        pieces = setting._asdict().items()
-        partial = cls._make(
-            empty.get(name) if name in withheld else piece for name, piece in pieces
-        )
+        for name in withheld:
+            if name in pieces:
+                pieces[name] = empty.get(name)
+        partial = cls._make(pieces.values())
         partial._withheld = withheld
         if "norms" in withheld:
             partial._norms = None

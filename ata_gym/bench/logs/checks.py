@@ -266,8 +266,14 @@ def _remark(
     times = longest[indices]
     size = f"{times.max():.3g}"
     names = _names(steps, indices)
-    plural = "s" * (len(indices) > 1)
-    most = "up to " if len(indices) > 1 else ""
+    if len(indices) > 1:
+        subject = f"Steps {names}"
+        most = "up to "
+        verb = "they are"
+    else:
+        subject = f"Step {names}"
+        most = ""
+        verb = "it is"
     unit_text = f" {unit}" if unit else ""
     if reason == "warm-up":
         fault = f"took {most}{size}{unit_text}, as warm-up"
@@ -276,8 +282,8 @@ def _remark(
     else:
         fault = f"took {most}{size}{unit_text} {reason}"
     return (
-        f"Step{plural} {names} {fault}, where {usual:.3g}{unit_text} is usual:"
-        f" {'they are' if plural else 'it is'} left out; --warmup 0 keeps all steps."
+        f"{subject} {fault}, where {usual:.3g}{unit_text} is usual:"
+        f" {verb} left out; --warmup 0 keeps all steps."
     )
 
 

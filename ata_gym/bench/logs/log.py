@@ -147,13 +147,16 @@ class Log:
         before = self.before
         if 0 < first < len(self.seconds):
             before = self.task_times[first - 1]
+        steps: Sequence[str] = ()
+        if self.steps:
+            steps = np.array(self.steps)[chosen].tolist()
         return replace(
             self,
             seconds=self.seconds[chosen],
             tasks=self.tasks[chosen],
             **{name: values[chosen] for name, values in known.items()},
             before=before,
-            steps=np.array(self.steps)[chosen].tolist() if self.steps else (),
+            steps=steps,
         )
 
 

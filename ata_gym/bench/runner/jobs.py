@@ -233,10 +233,16 @@ def _side_by_side(
                     executor.shutdown()
                 if broken and all(rounds == _NOT_BEGUN for rounds in shared[:-1]):
                     raise NotStartedError
-                if waiting:
-                    start(None if broken else executor)
-                failure = KilledError() if broken else error
-                yield job, failure if isinstance(failure, Exception) else future.result()
+                if waiting and broken:
+                    start()
+                elif waiting:
+                    start(executor)
+                if broken:
+                    yield job, KilledError()
+                elif isinstance(error, Exception):
+                    yield job, error
+                else:
+                    yield job, future.result()
     finally:
         shared[-1] = 1
         for _, executor in running.values():

@@ -85,8 +85,12 @@ class Results:
         """The tables and the page in the folder of the results."""
         self.pictures = list(left.pictures)
         """The pictures in the folder of the results."""
-        self.remarks = [*(report.remarks if report else ()), *filter(None, [left.remark])]
+        self.remarks: list[str] = []
         """What a reader should know, such as what could not be made, and why."""
+        if report:
+            self.remarks += report.remarks
+        if left.remark:
+            self.remarks.append(left.remark)
         self._policies = policies
 
     @property

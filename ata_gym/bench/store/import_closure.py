@@ -117,8 +117,12 @@ def _places(top: str) -> list[Path]:
     except (ImportError, ValueError):
         return []
     folders = getattr(module, "__path__", None) or getattr(spec, "submodule_search_locations", None)
+    if folders:
+        return [Path(folder) for folder in folders]
     file = getattr(module, "__file__", None) or getattr(spec, "origin", None)
-    return [Path(place) for place in folders or ([file] if file else [])]
+    if file:
+        return [Path(file)]
+    return []
 
 
 @cache

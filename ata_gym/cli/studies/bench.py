@@ -285,10 +285,8 @@ def leaderboard(
     with failures_at_the_end():
         results = studies.leaderboard(
             set_,
+            **_chosen(policies, scenarios, prices),
             quick=quick,
-            policies=None if policies is None else options.split_names(policies),
-            scenarios=None if scenarios is None else options.split_names(scenarios, "scenario"),
-            prices=None if prices is None else split_prices(prices),
             seeds=seeds,
             data=data,
             timings=timings,
@@ -297,6 +295,18 @@ def leaderboard(
             **running.effort()._asdict(),
         )
     show_results(results)
+
+
+def _chosen(policies: str | None, scenarios: str | None, prices: str | None) -> dict[str, Any]:
+    """What the user chose for a leaderboard; the set decides on the rest."""
+    chosen: dict[str, Any] = {}
+    if policies is not None:
+        chosen["policies"] = options.split_names(policies)
+    if scenarios is not None:
+        chosen["scenarios"] = options.split_names(scenarios, "scenario")
+    if prices is not None:
+        chosen["prices"] = split_prices(prices)
+    return chosen
 
 
 def split_prices(text: str) -> list[float]:

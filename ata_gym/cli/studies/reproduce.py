@@ -152,8 +152,8 @@ def _folder(
     kind = figure
     if figure == QUADRATIC:
         kind = f"{figure}-{growth or 'linear'}"
-    size = [
-        f"{usual.rounds if rounds is None else rounds}-rounds",
-        f"{usual.seeds if seeds is None else seeds}-seeds",
-    ]
-    return options.results_folder(None, kind, *size)
+    if rounds is None:
+        rounds = usual.rounds
+    if seeds is None:
+        seeds = usual.seeds
+    return options.results_folder(None, kind, f"{rounds}-rounds", f"{seeds}-seeds")

@@ -69,10 +69,12 @@ def alike(part: Tensor, tensor: Tensor, placements: Sequence[Any] | None = None)
     from torch.distributed.tensor import DTensor  # noqa: PLC0415
 
     distributed: Any = tensor
+    if placements is None:
+        placements = distributed.placements
     return DTensor.from_local(
         part,
         distributed.device_mesh,
-        distributed.placements if placements is None else placements,
+        placements,
         run_check=False,
         shape=tensor.shape,
         stride=tensor.stride(),

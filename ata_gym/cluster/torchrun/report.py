@@ -29,6 +29,9 @@ def rank_part(
         allow_nonfinite: Whether losses and gradients that are not finite are let through.
     """
     loss = share.loss()
+    samples = 0
+    if share.orders:
+        samples = share.orders[-1]
     return RankPart(
         elapsed=share.watch.seconds(share.start_mark, share.computed_mark),
         latency=share.latency(),
@@ -36,7 +39,7 @@ def rank_part(
         leaves=float(leaves),
         checksum=checksum,
         layout=gradients.layout,
-        samples=share.orders[-1] if share.orders else 0,
+        samples=samples,
         weight=share.weight,
         weights=weights,
         fault=_fault(share, loss, gradients, allow_nonfinite=allow_nonfinite),

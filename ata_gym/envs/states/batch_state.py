@@ -388,8 +388,12 @@ def check_memory(rows: int, n: int, results: int, delay: int = 0) -> None:
     if not (memory < math.inf):
         memory = 2.0**36
     if needed > memory:
+        if delay > 0:
+            cure = "use a smaller budget, a smaller delay or fewer rows"
+        else:
+            cure = "use a smaller budget or fewer rows"
         raise ValueError(
             f"the feedback of {rows} rows with {results} results each needs about"
-            f" {needed / 1e9:,.0f} GB of memory, and this machine has {memory / 1e9:,.0f} GB: use a"
-            f" smaller budget{', a smaller delay' * (delay > 0)} or fewer rows",
+            f" {needed / 1e9:,.0f} GB of memory, and this machine has {memory / 1e9:,.0f} GB:"
+            f" {cure}",
         )

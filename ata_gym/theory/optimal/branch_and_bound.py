@@ -81,7 +81,11 @@ def _best_move(table: RoundTimeTable, allocation: Ints, size: int) -> tuple[floa
 def _additions(table: RoundTimeTable, allocation: Ints, size: int) -> Iterator[tuple[float, Ints]]:
     """The allocations with ``size`` tasks more, and their round times."""
     added = _changed_values(table, allocation, 1)
-    for j in np.argsort(added, kind="stable")[: _TRIALS if size > 1 else 1]:
+    if size > 1:
+        trials = _TRIALS
+    else:
+        trials = 1
+    for j in np.argsort(added, kind="stable")[:trials]:
         if np.isfinite(added[j]):
             enlarged = allocation + np.bincount([j], minlength=allocation.size)
             if size == 1:
@@ -167,7 +171,10 @@ def branch_and_bound(table: RoundTimeTable, budget: int, start: Ints) -> Proof:
                 heapq.heappush(
                     heap, _Node(bound, node.depth - 1, pushed, decided, a, remaining - a)
                 )
-    return Proof(best, value, min(value, heap[0].bound) if heap else value)
+    least = value
+    if heap:
+        least = min(value, heap[0].bound)
+    return Proof(best, value, least)
 
 
 def _bounds(table: RoundTimeTable, budget: int, keep: bool) -> list[tuple[Floats, Floats]]:

@@ -241,11 +241,10 @@ def replayed_times(pool: Pool, worker: int, rounds: int | None = None) -> Floats
 
 def _at_round(pool: Pool, k: int) -> Pool:
     """The pool in round k of a cycle: the times that are replayed by round are constants."""
-    times = [
-        replayed_times(pool, i, k + 1)[k] if by_round else 0.0
-        for i, by_round in enumerate(pool.distributions.family == TRACE_BY_ROUND)
-    ]
     by_round = pool.distributions.family == TRACE_BY_ROUND
+    times = np.zeros(pool.n)
+    for i in np.flatnonzero(by_round).tolist():
+        times[i] = replayed_times(pool, i, k + 1)[k]
     constants = pool.distributions._replace(
         family=np.where(by_round, DETERMINISTIC, pool.distributions.family),
         shift=np.where(by_round, times, pool.distributions.shift),

@@ -61,10 +61,11 @@ def slice_means(pool: Pool, size: int) -> Floats:
             last_total = size * (mean[i] / unit) - (times[:-1] / unit).sum()
             # The last slice follows from the mean: no quadrature is exact for a tail.
             if mean[i] < np.inf:
-                times[-1] = min(
-                    max(last_total * unit, times[-2]) if size > 1 else last_total * unit,
-                    _LARGEST_FLOAT,
-                )
+                last_time = last_total * unit
+                if size > 1:
+                    # Rounding may not put it before the slice below.
+                    last_time = max(last_time, times[-2])
+                times[-1] = min(last_time, _LARGEST_FLOAT)
         result[i] = times
     return result
 

@@ -71,7 +71,10 @@ class DeviceWorker:
             raise ValueError(
                 f'a worker is DEVICE or DEVICE:WORK, such as "cpu:3" or "cuda:0:3", not {text!r}',
             )
-        return cls(":".join([name, *index]), int(work[0]) if work else 1)
+        device = ":".join([name, *index])
+        if work:
+            return cls(device, int(work[0]))
+        return cls(device, 1)
 
     def __str__(self) -> str:
         return f"{self.device}:{self.work}"

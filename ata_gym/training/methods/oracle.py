@@ -76,7 +76,8 @@ def _orthogonal(matrices: Tensor) -> Tensor:
     if min(rows, columns) <= 1:
         return matrices / _length(matrices)
     # With x wide, x x' is the smaller of the two products.
-    x = matrices.mT if rows > columns else matrices
+    is_tall = rows > columns
+    x = matrices.mT if is_tall else matrices
     if matrices.is_cuda:
         x = x.bfloat16()
     x = x / _length(x)
@@ -86,7 +87,9 @@ def _orthogonal(matrices: Tensor) -> Tensor:
         gram = x @ x.mT
         # x <- a x + b (x x') x + c (x x')^2 x
         x = add_product(x, add_product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if rows > columns else x).to(matrices.dtype)
+    if is_tall:
+        x = x.mT
+    return x.to(matrices.dtype)
 
 
 NORMS: Mapping[str, Callable[[list[Tensor]], list[Tensor]]] = MappingProxyType(

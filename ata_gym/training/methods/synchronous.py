@@ -65,8 +65,10 @@ class Rennala(Method):
         server.update(tasks)
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
-        stepped = self.collect(server, task)
-        server.start(self.workers if stepped else [task.worker])
+        if self.collect(server, task):
+            server.start(self.workers)
+        else:
+            server.start([task.worker])
 
 
 class RennalaMvr(Rennala):
@@ -208,7 +210,11 @@ class BackupWorkers(MSynchronous):
             raise ValueError(
                 f"backup must be less than the number of workers, {pool.n}, not {backup}",
             )
-        super().__init__(pool, budget, None if backup is None else pool.n - backup)
+        if backup is None:
+            m = None
+        else:
+            m = pool.n - backup
+        super().__init__(pool, budget, m)
 
     def arrive(self, server: ParameterServer, task: EndedTask) -> None:
         """Drop what is late; collect the rest.

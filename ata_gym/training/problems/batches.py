@@ -107,7 +107,10 @@ class _LoaderBatches:
         """The batches from t on to the end of its epoch."""
         while not self._ends or t >= self._ends[-1]:
             self._read_order(len(self._ends))
-            self._ends.append((self._ends[-1] if self._ends else 0) + len(self._order))
+            start = 0
+            if self._ends:
+                start = self._ends[-1]
+            self._ends.append(start + len(self._order))
         epoch = bisect_right(self._ends, t)
         if epoch != self._epoch:
             self._read_order(epoch)

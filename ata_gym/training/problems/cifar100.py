@@ -231,9 +231,13 @@ class _Unpickler(pickle.Unpickler):
 def _from_pickle(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         tree = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-        entries = {
-            name if isinstance(name, str) else name.decode(): entry for name, entry in tree.items()
-        }
+        entries = {}
+        for name, entry in tree.items():
+            if isinstance(name, str):
+                entries[name] = entry
+            else:
+                # Python 2 wrote the names as bytes.
+                entries[name.decode()] = entry
         pixels = entries["data"]
         labels = entries["fine_labels"]
         if not isinstance(labels, np.ndarray):

@@ -240,7 +240,10 @@ def _compiled(loss: Loss, settings: TrainingSettings) -> Loss:
         if settings.graphs:
             return torch.compile(loss, backend="cudagraphs")
         return loss
-    return torch.compile(loss, mode="reduce-overhead" if settings.graphs else None)
+    mode = None
+    if settings.graphs:
+        mode = "reduce-overhead"
+    return torch.compile(loss, mode=mode)
 
 
 def find_mixed_sample(

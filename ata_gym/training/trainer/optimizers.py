@@ -91,10 +91,10 @@ class OptimizerChoice:
         if self.named and all(weights.is_cuda for weights in trained):
             # One CUDA kernel then steps all weights.
             arguments["fused"] = True
-        optimizer = self.make(
-            trained if self.groups is None else list(self.groups(model)),
-            **arguments,
-        )
+        groups: list[Any] = trained
+        if self.groups is not None:
+            groups = list(self.groups(model))
+        optimizer = self.make(groups, **arguments)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(
                 f"optimizer must return a torch.optim.Optimizer, but {self.name} returned"

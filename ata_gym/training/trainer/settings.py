@@ -100,7 +100,8 @@ class TrainingSettings:
                 # The dataclass is frozen: this is how it sets its own fields.
                 object.__setattr__(self, name, check(name, value))
         object.__setattr__(self, "device", find_device(self.device))
-        object.__setattr__(self, "schedule", "constant" if self.schedule is None else self.schedule)
+        if self.schedule is None:
+            object.__setattr__(self, "schedule", "constant")
         find_precision(self.precision)
         find_schedule(self.schedule)
         for name in ("parameter_groups", "on_step"):

@@ -272,7 +272,10 @@ class Trainer:
         after = []
         for own, values in zip(self.model.parameters(), weights, strict=True):
             part = next(parts) if own.requires_grad else None
-            after.append(values if part is None else values.add(part, alpha=-rate))
+            if part is None:
+                after.append(values)
+            else:
+                after.append(values.add(part, alpha=-rate))
         return tuple(after)
 
     def skip(self) -> None:
@@ -303,7 +306,9 @@ class Trainer:
         Args:
             task: The place of a task in the round; None for all tasks at once.
         """
-        return self._key(self.round, _LAYERS if task is None else _TASK + task)
+        if task is None:
+            return self._key(self.round, _LAYERS)
+        return self._key(self.round, _TASK + task)
 
     def finite(self, loss: float) -> float:
         """Return the loss, or raise FloatingPointError if it is NaN or infinite."""
@@ -429,8 +434,10 @@ class Trainer:
                 # chunk, the differences are how many of the chunk's tasks are its own.
                 ends = np.cumsum(worker_tasks)
                 part = np.diff(ends.clip(start, stop), prepend=start)
-            is_whole_round = chunk is None and not first_task
-            key = self.layer_key(None if is_whole_round else tasks[0])
+            if chunk is None and not first_task:
+                key = self.layer_key()
+            else:
+                key = self.layer_key(tasks[0])
             with seeded(key, self.device):
                 batch = self.draw(self.problem, tasks, part)
                 loss = self._losses.mean_loss(self.model, batch, len(tasks))

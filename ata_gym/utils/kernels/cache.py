@@ -227,7 +227,10 @@ def _cache_folders(source: Path) -> Iterator[Path]:
     if _config.CACHE_DIR:
         yield Path(_config.CACHE_DIR) / "ata-gym"
         return
-    user_cache = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    if sys.platform == "win32":
+        user_cache = os.environ.get("LOCALAPPDATA")
+    else:
+        user_cache = os.environ.get("XDG_CACHE_HOME")
     # Path.home() raises RuntimeError where there is no home.
     with suppress(RuntimeError):
         yield Path(user_cache or Path.home() / ".cache") / "ata-gym"

@@ -56,5 +56,7 @@ def compiling(kernels: int = 1) -> Iterator[None]:
 
 def _write(line: str) -> None:
     """Write a line over the last one; an empty line clears it and goes back to its start."""
-    sys.stderr.write(f"\r{line:<78}{'' if line else chr(13)}")
+    sys.stderr.write(f"\r{line:<78}")
+    if not line:
+        sys.stderr.write("\r")
     sys.stderr.flush()

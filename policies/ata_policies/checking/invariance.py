@@ -59,10 +59,12 @@ def same_in_any_unit(check: ContractCheck) -> None:
 def _changed_decisions(check: ContractCheck, factor: float, operation: str) -> Mask:
     """Return where actions change if all times are multiplied by a factor, (steps, rows)."""
     setting = check.setting
-    constants = (
-        published._replace(alpha=None if published.alpha is None else published.alpha * factor)
-        for published in setting.published
-    )
+    constants = []
+    for published in setting.published:
+        if published.alpha is None:
+            constants.append(published)
+        else:
+            constants.append(published._replace(alpha=published.alpha * factor))
     if setting.pool is None:
         pool = None
     else:

@@ -54,8 +54,10 @@ class Learned(Policy[WorkerMemory, NetworkMemory]):
         seed: int = 0,
     ) -> None:
         super().__init__(setting, seed=seed)
+        if weights is None:
+            weights = WEIGHTS
         if network is None:
-            network = read_network(WEIGHTS if weights is None else Path(weights))
+            network = read_network(Path(weights))
         self.network = network
         self._of_round = RoundFeatures(setting.budget, setting.price, setting.horizon)
 

@@ -261,5 +261,14 @@ def _ranks(numbers: Sequence[int]) -> str:
         [number for _, number in run]
         for _, run in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
     ]
-    texts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return f"rank{'s' if len(numbers) > 1 else ''} {first_of(texts)}"
+    texts = []
+    for run in runs:
+        if len(run) > 2:
+            texts.append(f"{run[0]} to {run[-1]}")
+        else:
+            texts.append(", ".join(map(str, run)))
+    if len(numbers) > 1:
+        noun = "ranks"
+    else:
+        noun = "rank"
+    return f"{noun} {first_of(texts)}"

@@ -92,7 +92,9 @@ def _row(task: _Task, several: bool) -> Iterable[tuple[str, str, float, float, f
 
 def _name(key: object) -> str:
     """What a key names, without the hash and the number that make it unique."""
-    text = str(key[0] if isinstance(key, list) and key else key).lstrip("('\"")
+    if isinstance(key, list) and key:
+        key = key[0]
+    text = str(key).lstrip("('\"")
     first, *words = text.split("-")
     name = [first]
     for word in words:

@@ -72,9 +72,13 @@ def rank_steps(trace: Trace, times: StepTimes) -> RankSteps:
             f" {world_size}: name a folder with the traces of one job",
         )
     starts = trace.origin + trace.step_spans.starts
+    if rank is None:
+        name = _process_of_name(trace.file)
+    else:
+        name = str(rank)
     return RankSteps(
         trace.file,
-        _process_of_name(trace.file) if rank is None else str(rank),
+        name,
         trace.host,
         trace.process,
         world_size,

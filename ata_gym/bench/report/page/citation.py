@@ -36,13 +36,14 @@ def bibtex() -> str:
 
 def _entry(work: dict[str, Any]) -> str:
     """The BibTeX entry of a work of the file."""
-    people = [
-        (person.get("family-names"), person.get("given-names"), person.get("name"))
-        for person in work["authors"]
-    ]
-    author = " and ".join(
-        f"{family}, {given}" if family else f"{{{name}}}" for family, given, name in people
-    )
+    authors = []
+    for person in work["authors"]:
+        if person.get("family-names"):
+            authors.append(f"{person['family-names']}, {person.get('given-names')}")
+        else:
+            # BibTeX keeps a name in braces whole, as an organisation needs it.
+            authors.append(f"{{{person.get('name')}}}")
+    author = " and ".join(authors)
     fields = {
         "title": f"{{{work['title']}}}",
         "author": author,

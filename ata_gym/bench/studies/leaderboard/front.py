@@ -149,13 +149,21 @@ def _draw_policy(
         line: dict[str, Any] = {"linewidth": 1.6, "linestyle": "solid", "zorder": 2}
     else:
         line = {"linewidth": 0.6, "linestyle": (0, (2, 2)), "zorder": 3}
+    if kind == LEARNER:
+        filling = colour
+    else:
+        filling = "white"
+    if len(x) > 1:
+        size = 3.5
+    else:
+        size = 5.5
     axes.plot(
         x,
         y,
         color=colour,
         marker=marker,
-        markersize=3.5 if len(x) > 1 else 5.5,
-        markerfacecolor=colour if kind == LEARNER else "white",
+        markersize=size,
+        markerfacecolor=filling,
         alpha=0.9,
         **line,
     )

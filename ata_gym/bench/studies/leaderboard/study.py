@@ -100,25 +100,33 @@ def leaderboard(
     prices_asked = _several("price", prices)
     if policies is None:
         policies_by_name = None
+        policy_names = None
     else:
         policies_by_name = by_name(policies)
+        policy_names = [*policies_by_name]
+    if data is None:
+        recordings = None
+        recordings_text = None
+    else:
+        recordings = Path(data)
+        recordings_text = str(data)
     study = Leaderboard.on_set(
         set_name,
         policies_by_name,
         scenario_names,
         prices_asked,
         seeds,
-        None if data is None else Path(data),
+        recordings,
         quick=quick,
         timings=timings,
     )
     options = {
         "quick": quick or None,
-        "policies": None if policies_by_name is None else [*policies_by_name],
+        "policies": policy_names,
         "scenarios": scenario_names,
         "prices": prices_asked,
         "seeds": seeds,
-        "data": None if data is None else str(data),
+        "data": recordings_text,
         "timings": timings or None,
     }
     effort = Effort(jobs, save_every, rerun_changed, runner)
@@ -208,6 +216,8 @@ class Leaderboard(Study):
         else:
             usual_prices = scenario_set.prices
             usual_seeds = scenario_set.seeds
+        if seeds is None:
+            seeds = usual_seeds
         if policies is None:
             others: Mapping[str, RegisteredPolicy | None] = dict.fromkeys(scenario_set.policies())
         else:
@@ -217,7 +227,7 @@ class Leaderboard(Study):
             scenario_set,
             played,
             [float(non_negative("each price", price)) for price in prices or usual_prices],
-            whole_number("seeds", usual_seeds if seeds is None else seeds),
+            whole_number("seeds", seeds),
             quick,
             remarks,
             timings,

@@ -99,9 +99,14 @@ def reproduce(
         "growth": growth,
     }
     _check_arguments(figure, arguments)
+    usual = FIGURES[figure]
+    if rounds is None:
+        rounds = usual.rounds
+    if seeds is None:
+        seeds = usual.seeds
     size = {
-        "rounds": whole_number("rounds", FIGURES[figure].rounds if rounds is None else rounds),
-        "seeds": whole_number("seeds", FIGURES[figure].seeds if seeds is None else seeds),
+        "rounds": whole_number("rounds", rounds),
+        "seeds": whole_number("seeds", seeds),
     }
     study: Study
     if figure == CIFAR100:
@@ -203,8 +208,11 @@ def _quadratic(
         if growth not in published_scenarios.GROWTH:
             known = ", ".join(published_scenarios.GROWTH)
             raise ValueError(f"growth must be one of {known}, not {growth!r}")
-    numbers = [str(number) for number in (SIZES[figure] if sizes is None else sizes)]
     available = [*map(str, published_scenarios.SIZES)]
+    if sizes is None:
+        numbers = [*map(str, SIZES[figure])]
+    else:
+        numbers = [*map(str, sizes)]
     if sizes is not None and (not numbers or not {*numbers} <= {*available}):
         raise ValueError(
             f"sizes must be numbers of workers among {', '.join(available)}, not"

@@ -42,7 +42,11 @@ class LossReading:
         The losses have no noise if the problem's ``exact_loss`` is True.
         """
         exact = bool(getattr(problem, "exact_loss", False))
-        return cls(1 if exact else max(1, rounds // _SMOOTHING_DIVISOR), exact)
+        if exact:
+            window = 1
+        else:
+            window = max(1, rounds // _SMOOTHING_DIVISOR)
+        return cls(window, exact)
 
     def stretched(self, factor: float) -> Self:
         """The reading for more steps by a factor, so that the mean is over as many gradients."""

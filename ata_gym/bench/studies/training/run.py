@@ -152,8 +152,11 @@ def train(
         **{name: value != getattr(TrainingSettings, name) for name, value in settings.items()},
     }
     study = _study(policies_by_name, experiment, training, kind, choices, workers, changed)
+    data_text = None
+    if data is not None:
+        data_text = os.fspath(data)
     options = {
-        "data": None if data is None else os.fspath(data),
+        "data": data_text,
         **size,
         "lr": lr,
         "methods": method_names or None,

@@ -399,11 +399,14 @@ class _WaysContent:
         """A doubly robust estimate as values that JSON can hold."""
         estimated = self.estimates[column][way]
         half = estimated.high - estimated.mean
-        return {
+        figures: dict[str, float | None] = {
             "saved": estimated.mean,
-            "half": None if np.isnan(half) else half,
+            "half": half,
             "effective_steps": effective_size(self.values(f"{column}_weight")[way]),
         }
+        if np.isnan(half):
+            figures["half"] = None
+        return figures
 
     def runtime_chart(self) -> Chart:
         """The chart of the runtime so far in each way."""
@@ -430,6 +433,9 @@ class _WaysContent:
             ],
             [[*map(Cell, row)] for row in self.way_rows()],
         )
+        about_ways = _ABOUT_WAYS
+        if self.estimates:
+            about_ways += _ABOUT_ESTIMATES
         facts = [
             ("workers n", f"{note['workers']:,}"),
             ("steps", f"{note['steps']:,}"),
@@ -448,7 +454,7 @@ class _WaysContent:
                 Tables(
                     "ways",
                     "The same steps in other ways: more saved is better",
-                    _ABOUT_WAYS + (_ABOUT_ESTIMATES if self.estimates else ""),
+                    about_ways,
                     [way_table],
                 ),
                 self.runtime_chart(),

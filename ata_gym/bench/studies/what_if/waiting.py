@@ -65,6 +65,10 @@ def about_log(log: Log, budget: int) -> Note:
     last = (is_last / is_last.sum(axis=1, keepdims=True)).mean(axis=0)
     lost = _lost(log.seconds)
     perfect_time = runtime - float(computed.sum()) + float(_perfect(log, budget).sum())
+    if log.rest is None:
+        rest = None
+    else:
+        rest = float(log.rest.sum())
     return {
         "log": log.name,
         "steps": steps,
@@ -72,7 +76,7 @@ def about_log(log: Log, budget: int) -> Note:
         "budget": budget,
         "runtime": runtime,
         "worker_time": worker_time,
-        "rest": None if log.rest is None else float(log.rest.sum()),
+        "rest": rest,
         "unit": log.unit,
         "idle": (n * float(computed.sum()) - worker_time) / (n * runtime),
         "perfect": 1.0 - perfect_time / runtime,

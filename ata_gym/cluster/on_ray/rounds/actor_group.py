@@ -132,13 +132,11 @@ class ActorGroup:
         previous = self.workers.get(name)
         if previous is not None and (previous.actor is not None or previous.launch_time < inf):
             raise ValueError(f"worker {name!r} has not left")
-        if previous is None:
-            previous_options = {}
-        else:
-            previous_options = previous.options
-        ((name, worker_options),) = with_options(
-            {name: previous_options if options is None else options},
-        ).items()
+        if options is None:
+            options = {}
+            if previous is not None:
+                options = previous.options
+        ((name, worker_options),) = with_options({name: options}).items()
         worker = WorkerActor(name, worker_options, self._class)
         if previous is not None:
             worker.starts = previous.starts
@@ -255,10 +253,13 @@ class ActorGroup:
             return {}
         ready, _ = self._ray.wait(replies, num_returns=len(replies), timeout=_REPLY_WITHIN)
         answered = set(ready)
-        return {
-            worker.name: self._run_time(worker, reply if reply in answered else None)
-            for worker, reply in zip(busy, replies, strict=True)
-        }
+        run_times = {}
+        for worker, reply in zip(busy, replies, strict=True):
+            if reply in answered:
+                run_times[worker.name] = self._run_time(worker, reply)
+            else:
+                run_times[worker.name] = self._run_time(worker, None)
+        return run_times
 
     def wasted(self) -> dict[Worker, float]:
         """The worker time of tasks that ended after their round, since the last call."""

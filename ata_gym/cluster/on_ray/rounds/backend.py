@@ -155,8 +155,10 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         if round_over:
             self._end(tasks)
             ages = {}
+            elapsed = tasks.elapsed
         else:
             ages = tasks.ages()
+            elapsed = {}
         # By the driver's clock, the age of a task may be longer than the time that its actor then
         # measures: the times of the round must not fall.
         time = max(tasks.round_time, float(round_state.time[0]))
@@ -180,7 +182,7 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
         return Completion(
             worker=np.array([index]),
             duration=np.array([event.seconds]),
-            elapsed=self._array(tasks.elapsed if round_over else {}),
+            elapsed=self._array(elapsed),
             age=age,
             round_over=np.array([round_over]),
             round_time=round_time,

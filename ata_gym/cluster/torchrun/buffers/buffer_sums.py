@@ -1,7 +1,7 @@
 """The same buffers on all ranks after a round: means over their tasks, or from one rank."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -99,10 +99,13 @@ class BufferSums:
         self._new = {module: path for module, path in paths.items() if module not in known}
         names = known | {module: self._registry.name(path) for module, path in self._new.items()}
         self._own = {names[module] for module in paths}
+        large_names = None
+        if not is_checked:
+            large_names = self._layout.values.keys()
         self._snapshot = BufferSnapshot(
             {name: module for module, name in names.items()},
             self._snapshot,
-            None if is_checked else self._layout.values.keys(),
+            large_names,
         )
 
     def restore(self) -> None:
@@ -215,13 +218,10 @@ class BufferSums:
         Returns:
             Their values; none where a sum fails.
         """
-        table = Table.from_snapshot(
-            tasks,
-            self._snapshot,
-            self._current,
-            self._changed,
-            self._own if self._is_checked else (),
-        )
+        compared: Collection[str] = ()
+        if self._is_checked:
+            compared = self._own
+        table = Table.from_snapshot(tasks, self._snapshot, self._current, self._changed, compared)
         texts = self._ranks.exchanged(table.text())
         if self._ranks.failed:
             return {}

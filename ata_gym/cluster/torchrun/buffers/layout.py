@@ -47,9 +47,13 @@ class Layout:
         """The forms of the tensors, with the dtype and the device of the message."""
         forms: list[Form] = []
         for part in self._parts:
-            is_wide = next(iter(part.values())).kind.is_wide
+            first = next(iter(part.values()))
+            if first.kind.is_wide:
+                part_dtype = torch.float64
+            else:
+                part_dtype = dtype
             length = sum(value.kind.length for value in part.values())
-            forms.append(Form((length,), (1,), torch.float64 if is_wide else dtype, device))
+            forms.append(Form((length,), (1,), part_dtype, device))
         return forms
 
     def packed(

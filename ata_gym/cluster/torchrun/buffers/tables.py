@@ -84,10 +84,18 @@ class Table(NamedTuple):
                 shape_before = list(before.copy.shape)
                 mark = _mark(before.copy)
             kind = kind_of(tensor)
+            if tensor is None:
+                shape = None
+                dtype = ""
+                opaque = ""
+            else:
+                shape = list(local_part(tensor).shape)
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                opaque = opacity(tensor)
             entries[name] = Entry(
-                shape=None if tensor is None else list(local_part(tensor).shape),
-                dtype="" if tensor is None else str(tensor.dtype).removeprefix("torch."),
-                opaque="" if tensor is None else opacity(tensor),
+                shape=shape,
+                dtype=dtype,
+                opaque=opaque,
                 persistent=snapshot.is_persistent(name),
                 changed=name in changed,
                 unit=(

@@ -124,10 +124,13 @@ class Replica:
             fault = int(Fault.REPLICA)
         self._speaks = bool(fault) and faulty == self._place
         losses = parts.loss[with_loss]
+        loss = 0.0
+        if len(losses):
+            loss = float(losses.mean())
         return times, RankPart(
             elapsed=float(parts.elapsed[slowest]),
             latency=float(parts.latency[slowest]),
-            loss=float(losses.mean()) if len(losses) else 0.0,
+            loss=loss,
             leaves=float(parts.leaves.max()),
             checksum=float(parts.checksum.max()),
             layout=zlib.crc32(parts.layout.tobytes()) & 0xFFFFFF,

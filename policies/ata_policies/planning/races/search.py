@@ -151,8 +151,11 @@ class RaceSearch:
         latency: Floats | None = None,
         ranking: ArrayLike | None = None,
     ) -> None:
-        ranked = np.asarray(scores if ranking is None else ranking, np.float64)
-        order = np.argsort(ranked, kind="stable")[: max(1, int((ranked < np.inf).sum()))]
+        if ranking is None:
+            ranking = scores
+        ranked = np.asarray(ranking, np.float64)
+        count = max(1, int((ranked < np.inf).sum()))
+        order = np.argsort(ranked, kind="stable")[:count]
         self._times = np.asarray(times, np.float64)[order]
         self._scores = np.asarray(scores, np.float64)[order]
         if latency is None:

@@ -137,7 +137,12 @@ def _records(data: dict[str, Any]) -> Any:
 
 def _worker_keys(data: Mapping[str, Any]) -> list[WorkerKey]:
     """The workers that the names in an object are; empty if not all are workers."""
-    keys = [((("", name),) if name.isdecimal() else worker_key(name)) for name in data]
+    keys: list[WorkerKey] = []
+    for name in data:
+        if name.isdecimal():
+            keys.append((("", name),))
+        else:
+            keys.append(worker_key(name))
     if len(keys) < 2 or not all(keys):
         return []
     return keys

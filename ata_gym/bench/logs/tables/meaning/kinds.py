@@ -250,7 +250,9 @@ def _without(tests: Sequence[Callable[[str], bool]], entries: Sequence[str]) -> 
 
 
 def _option(name: str, entries: Sequence[str]) -> str:
-    text = ",".join(entries[:_MOST_NAMED]) + ",..." * (len(entries) > _MOST_NAMED)
+    text = ",".join(entries[:_MOST_NAMED])
+    if len(entries) > _MOST_NAMED:
+        text += ",..."
     return f"--where {shlex.quote(f'{name}={text}')}"
 
 

@@ -330,7 +330,11 @@ def tuning_table(trials: pl.DataFrame, tuning: Mapping[str, Any], budget: int) -
                 loss = "not finite"
             else:
                 loss = f"{row['loss']:.4g}"
-            rows.append((str(label), f"{row['lr']:g}", loss, "chosen" if row["chosen"] else ""))
+            if row["chosen"]:
+                note = "chosen"
+            else:
+                note = ""
+            rows.append((str(label), f"{row['lr']:g}", loss, note))
     title = (
         f"learning rates: the loss after {plural(tuning['rounds'], 'round')}, or {budget} times as"
         f" many gradients, on seed {tuning['seed']}\n"
