@@ -232,10 +232,12 @@ class Conditions(NamedTuple):
         plain = pool.to_data()
         plain.pop("latency", None)
         for i in np.flatnonzero(pool.distributions.family == TRACE_BY_ROUND):
-            plain["times"][i] = [plain["times"][i][self.round % pool.distributions.length[i]]]
-        data: dict[str, Any] = {
-            key: [column[i] for i in self.distribution] for key, column in plain.items()
-        }
+            # Such a record has one time for this round.
+            place = self.round % pool.distributions.length[i]
+            plain["times"][i] = [plain["times"][i][place]]
+        data: dict[str, Any] = {}
+        for key, column in plain.items():
+            data[key] = [column[i] for i in self.distribution]
         for key in ("shift", "scale"):
             data[key] = data[key] * factor
         return data

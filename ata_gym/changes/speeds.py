@@ -54,7 +54,8 @@ class Periodic(Change):
 
     def apply(self, conditions: Conditions, memory: Floats) -> Conditions:
         n = conditions.factor.shape[1]
-        phase = conditions.round[:, None] / self.period + self.apart * np.arange(n) / n
+        phase_of_worker = self.apart * np.arange(n) / n
+        phase = conditions.round[:, None] / self.period + phase_of_worker
         return conditions.scaled(1 + self.amplitude * np.sin(2 * np.pi * phase))
 
 

@@ -119,7 +119,8 @@ def _pareto_sd(shape: Floats) -> Floats:
 
 
 def _half_normal_excess(x: Floats, _shape: float) -> Floats:
-    return np.asarray(np.exp(-x * x / 2) * (2 / np.pi) ** 0.5 - 2 * x * ndtr(-x))
+    density = np.exp(-x * x / 2) * (2 / np.pi) ** 0.5
+    return np.asarray(density - 2 * x * ndtr(-x))
 
 
 def _gamma_excess(x: Floats, shape: float) -> Floats:

@@ -21,7 +21,8 @@ _LEVELS = 16
 def _moments(name: str, shape: float) -> tuple[float, float]:
     """Mean and standard deviation of ``Z`` of a family."""
     family = FAMILIES[CODES[name]]
-    return float(family.mean(np.array([shape]))[0]), float(family.sd(np.array([shape]))[0])
+    shapes = np.array([shape])
+    return float(family.mean(shapes)[0]), float(family.sd(shapes)[0])
 
 
 def _weibull_shape(cv: float) -> float:
@@ -156,15 +157,22 @@ class PoolDistribution:
         ratio = low * (high / low) ** row[:, :1]
         assert self.fewest is not None
         count = self.fewest + np.floor(row[:, -1:] * (self.n - self.fewest + 1))
-        place = np.floor(family * len(self.families)) * _LEVELS + np.floor(level * _LEVELS)
-        return DrawnWorkers(place.astype(np.int64), ratio**mean, np.arange(self.n) < count)
+        family_index = np.floor(family * len(self.families))
+        level_index = np.floor(level * _LEVELS)
+        # The catalogue holds the levels of each family side by side.
+        place = (family_index * _LEVELS + level_index).astype(np.int64)
+        return DrawnWorkers(place, ratio**mean, np.arange(self.n) < count)
 
     def typical(self) -> Pool:
         """A pool in the middle of the range.
 
         It has the first family, the middle CV, and evenly spread means.
         """
-        ratio, cv = (float(np.sqrt(low * high)) for low, high in (self.heterogeneity, self.cv))
+        # Both are drawn log-uniformly, so that the middle is the geometric mean of the ends.
+        low, high = self.heterogeneity
+        ratio = float(np.sqrt(low * high))
+        low, high = self.cv
+        cv = float(np.sqrt(low * high))
         template = _pool_of_mean_1(self.families[0], cv).to_data()
         mean = ratio ** ((np.arange(self.n) + 0.5) / self.n)
         return Pool(

@@ -38,15 +38,19 @@ def _gamma_centred(shape: Floats, u: Floats) -> Floats:
     # gives the same.
     u = u * np.sqrt(np.maximum(shape / 1e15, 1))
     shape = np.minimum(shape, 1e15)
-    above = -shape * (np.log1p(-u) + u) + np.log(gammaincc(shape, shape * (1 - u)))
-    below = -shape * (np.log1p(u) - u) + np.log(gammainc(shape, shape * (1 + u)))
+    tilt_above = -shape * (np.log1p(-u) + u)
+    tilt_below = -shape * (np.log1p(u) - u)
+    above = tilt_above + np.log(gammaincc(shape, shape * (1 - u)))
+    below = tilt_below + np.log(gammainc(shape, shape * (1 + u)))
     return np.asarray(np.logaddexp(above, below))
 
 
 def _half_normal_centred(_: Floats, u: Floats) -> Floats:
     """|N(0, 1)|: the square is completed on both sides of the mean m = sqrt(2 / pi)."""
     m = (2 / np.pi) ** 0.5
-    sides = np.exp(-u * m) * ndtr(u - m) + np.exp(u * m) * (ndtr(u + m) - ndtr(u))
+    above = np.exp(-u * m) * ndtr(u - m)
+    below = np.exp(u * m) * (ndtr(u + m) - ndtr(u))
+    sides = above + below
     return np.asarray(u**2 / 2 + np.log(2 * sides))
 
 
@@ -61,7 +65,8 @@ def _weibull_centred(shape: Floats, u: Floats) -> Floats:
     split = shape * log_mean
     w = split[:, None] + _W
     # |Z - m| = m |exp((w - split) / shape) - 1|, exact for shapes so large that Z is next to 1.
-    distance = np.exp(log_mean)[:, None] * np.abs(np.expm1((w - split[:, None]) / shape[:, None]))
+    mean = np.exp(log_mean)[:, None]
+    distance = mean * np.abs(np.expm1((w - split[:, None]) / shape[:, None]))
     return _log_integral(u[:, None] * distance, w)
 
 
@@ -180,10 +185,10 @@ def _record_norms(distributions: Distributions, workers: Ints, mean: Floats, top
     length = distributions.length[workers]
     start = np.cumsum(length) - length
     i = np.repeat(workers, length)
-    times = distributions.table[
-        distributions.record_start[i] + np.arange(i.size) - np.repeat(start, length)
-    ]
-    distance = np.abs(distributions.shift[i] + distributions.scale[i] * times - mean[i])
+    place_in_record = np.arange(i.size) - np.repeat(start, length)
+    recorded = distributions.table[distributions.record_start[i] + place_in_record]
+    times = distributions.shift[i] + distributions.scale[i] * recorded
+    distance = np.abs(times - mean[i])
     if workers.size:
         largest = np.maximum.reduceat(distance, start)
     else:

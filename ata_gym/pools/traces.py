@@ -162,9 +162,8 @@ def read_columns(path: Path, columns: dict[str, str]) -> polars.DataFrame:
             # of a ``TraceRecorder``: a worker that was given no task has a row without a time
             empty = pl.col(columns["duration"]).cast(pl.String).fill_null("") == ""
             rows = rows.filter(~empty)
-        frame: polars.DataFrame = rows.select(
-            pl.col(column).alias(role) for role, column in columns.items()
-        ).collect()
+        chosen = rows.select(pl.col(column).alias(role) for role, column in columns.items())
+        frame: polars.DataFrame = chosen.collect()
     if not frame.height:
         raise ValueError("the file holds no rows")
     return frame

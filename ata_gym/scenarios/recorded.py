@@ -80,8 +80,10 @@ def _phones(path: Path) -> Pool:
         raise ValueError(
             f"{path} is no list of phones: each must have a score above 0, and there must be one",
         )
-    # scores of 60 phones, evenly spaced by rank; a gamma time of shape 25 has a CV of 1 / sqrt(25)
-    chosen_scores = scores[np.linspace(0, len(scores) - 1, 60).round().astype(np.int64)]
+    # scores of 60 phones, evenly spaced by rank
+    ranks = np.linspace(0, len(scores) - 1, 60).round()
+    chosen_scores = scores[ranks.astype(np.int64)]
+    # a gamma time of shape 25 has a CV of 1 / sqrt(25)
     return gamma(25.0, 100_000 / chosen_scores / 25)
 
 

@@ -94,7 +94,8 @@ def uniform_phase(means: Floats, budget: int, width: Floats | float) -> UniformP
     # The fixed point of B k = sum (floor(L(k) g_i) + 1), from above.
     last = 10**300
     for _ in range(_FIXED_POINT_STEPS):
-        last = math.ceil(float((np.floor(_level(last) * tasks) + 1.0).sum()) / budget)
+        needed = np.floor(_level(last) * tasks) + 1.0
+        last = math.ceil(float(needed.sum()) / budget)
     if last <= _PLAYED_ROUNDS:
         return _simulated_phase(means, budget, width)
     return UniformPhase(min(_last_likely_zero(tasks, budget, last), last), last)
@@ -281,9 +282,14 @@ class Guarantee:
         largest = mu - self.loss / self.budget
         # With widths of 0 the scores are the means from the start.
         if c.any():
-            low, high = (_excess(2 * c / gap) for gap in (gaps * mu / (gaps + self.loss), largest))
-            log_factor = float((2 * c * (1 + 4 / low - 2 / high + 2 * np.log(high / low))).sum())
-        bound = early_regret + np.log(2 * k * k) * log_factor + self.budget * float(largest.sum())
+            # A gap is m_i mu_i - l*, so that the gap plus l* is m_i mu_i.
+            gaps_per_task = gaps * mu / (gaps + self.loss)
+            low = _excess(2 * c / gaps_per_task)
+            high = _excess(2 * c / largest)
+            r = 2 * c * (1 + 4 / low - 2 / high + 2 * np.log(high / low))
+            log_factor = float(r.sum())
+        late_regret = np.log(2 * k * k) * log_factor
+        bound = early_regret + late_regret + self.budget * float(largest.sum())
         return np.asarray(np.minimum(bound, k * self.largest_regret))
 
 

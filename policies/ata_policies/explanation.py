@@ -88,10 +88,10 @@ class Explanation:
     def __str__(self) -> str:
         rows = [self.columns, *self.rows()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
+        lines = []
+        for row in rows:
+            cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+            lines.append("  ".join(cells).rstrip())
         head = [f"round {self.round}: {self.policy}"]
         if self.plan:
             head.append(f"plan: {self.plan}")

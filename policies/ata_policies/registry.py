@@ -136,9 +136,10 @@ def _installed(_path: tuple[str, ...]) -> dict[str, list[str]]:
     They are read once for each search path, since that takes milliseconds.
     """
     points = entry_points(group=GROUP)
-    return {
-        name: sorted({point.value for point in points.select(name=name)}) for name in points.names
-    }
+    places = {}
+    for name in points.names:
+        places[name] = sorted({point.value for point in points.select(name=name)})
+    return places
 
 
 def default_name(env_id: str) -> str:
@@ -417,7 +418,8 @@ def id_of(env: Env) -> str:
         'ata_gym/TaskRace-v0'
     """
     ours = [gym.spec(env_id) for env_id in env_ids()]
-    ids = {point: spec.id for spec in ours for point in (spec.entry_point, spec.vector_entry_point)}
+    ids: dict[Any, str] = {spec.entry_point: spec.id for spec in ours}
+    ids |= {spec.vector_entry_point: spec.id for spec in ours}
     # an env may be of a subclass of ours
     for kind in type(getattr(env, "unwrapped", None)).__mro__:
         env_id = ids.get(f"{kind.__module__}:{kind.__qualname__}")

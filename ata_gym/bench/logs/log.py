@@ -143,10 +143,10 @@ class Log:
         """
         names = ("rest", "latency", "propensity", "allocation_propensity")
         known = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        first = int(np.arange(len(self.seconds))[chosen].min(initial=len(self.seconds)))
+        places = np.arange(len(self.seconds))[chosen]
         before = self.before
-        if 0 < first < len(self.seconds):
-            before = self.task_times[first - 1]
+        if len(places) and places[0] > 0:
+            before = self.task_times[places[0] - 1]
         steps: Sequence[str] = ()
         if self.steps:
             steps = np.array(self.steps)[chosen].tolist()
@@ -181,7 +181,8 @@ def checked(log: Log, warmup: int | None = None, chosen: bool = False) -> Log:
         raise ValueError(
             f"there is one worker, {name!r}, and nobody to share its work with",
         )
-    log = replace(log, steps=log.steps or [str(one + 1) for one in range(len(log.seconds))])
+    if not log.steps:
+        log = replace(log, steps=[str(number) for number in range(1, len(log.seconds) + 1)])
     if warmup:
         if warmup > len(log.seconds) - 2:
             raise ValueError(

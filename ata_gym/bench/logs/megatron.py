@@ -56,23 +56,20 @@ def _read(path: Path, options: Options) -> Log:
     # the lines of iterations may go to another file, or come late: then tables are counted
     if None in steps:
         steps = range(1, len(steps) + 1)
-    frame = (
-        pl.DataFrame(
-            {
-                "rank": [time.rank for time in chosen],
-                "step": [steps[time.table] for time in chosen],
-                "timer": [time.timer for time in chosen],
-                "seconds": [time.milliseconds * 1e-3 for time in chosen],
-            },
-        )
-        # a timer that is printed twice is of an iteration that was computed again
-        .unique(["rank", "step", "timer"], keep="last", maintain_order=True)
-        .group_by("rank", "step", maintain_order=True)
-        .agg(pl.col("seconds").sum(), pl.len().alias("timers"))
-        # without one of the two, what a rank did is not known
-        .filter(timers=len(_COMPUTE))
-        .drop("timers")
+    times = pl.DataFrame(
+        {
+            "rank": [time.rank for time in chosen],
+            "step": [steps[time.table] for time in chosen],
+            "timer": [time.timer for time in chosen],
+            "seconds": [time.milliseconds * 1e-3 for time in chosen],
+        },
     )
+    # a timer that is printed twice is of an iteration that was computed again
+    times = times.unique(["rank", "step", "timer"], keep="last", maintain_order=True)
+    by_step = times.group_by("rank", "step", maintain_order=True)
+    frame = by_step.agg(pl.col("seconds").sum(), pl.len().alias("timers"))
+    # without one of the two, what a rank did is not known
+    frame = frame.filter(timers=len(_COMPUTE)).drop("timers")
     remark = (
         f"A rank's time is the time of {' and '.join(_COMPUTE)}, the mean of the iterations that"
         " were printed together; tensor-parallel ranks wait for each other within it."

@@ -176,14 +176,13 @@ def _time_tag(tags: Sequence[str]) -> str:
     Raises:
         ValueError: If there is none, or several.
     """
-    words = {tag: re.findall("[a-z]+", tag.lower()) for tag in tags}
-    candidates = [
-        tag
-        for tag in tags
-        if any(word.endswith("time") or word in _TIME_WORDS for word in words[tag])
-        and not any(word in _OTHER_WORDS for word in words[tag])
-        and not is_rate(tag)
-    ]
+    candidates = []
+    for tag in tags:
+        words = re.findall("[a-z]+", tag.lower())
+        is_time = any(word.endswith("time") or word in _TIME_WORDS for word in words)
+        is_other = any(word in _OTHER_WORDS for word in words) or is_rate(tag)
+        if is_time and not is_other:
+            candidates.append(tag)
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
@@ -227,8 +226,10 @@ def _refuse_two_jobs(numbers: Mapping[str, Sequence[str]]) -> None:
         first = seen.setdefault(tuple(of_run), run)
         if not of_run or first == run:
             continue
-        pairs = zip_longest(first.split("/"), run.split("/"), fillvalue="")
-        different = [part for pair in pairs if pair[0] != pair[1] for part in pair]
+        different: list[str] = []
+        for pair in zip_longest(first.split("/"), run.split("/"), fillvalue=""):
+            if pair[0] != pair[1]:
+                different += pair
         if not all(_MACHINE.search(part) for part in different):
             raise ValueError(
                 f"the runs {first!r} and {run!r} are both of rank {of_run[-1]}, as runs of two"

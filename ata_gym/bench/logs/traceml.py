@@ -137,15 +137,12 @@ def _samples(database: Path) -> _Samples:
         whole_number(f"row {number} of {_TABLE}: step", step, least=0)
     _refuse_sharded(database)
     entries = _entries([(number, content) for number, _, _, content in rows])
-    return _Samples(
-        [rank for _, rank, _, _ in rows],
-        [step for _, _, step, _ in rows],
-        {
-            part: {clock: _sums(entries, part, clock, len(rows)) for clock in _CLOCKS}
-            for part in _EVENTS
-        },
-        bool(entries["is_gpu"].any()),
-    )
+    sums = {}
+    for part in _EVENTS:
+        sums[part] = {clock: _sums(entries, part, clock, len(rows)) for clock in _CLOCKS}
+    ranks = [rank for _, rank, _, _ in rows]
+    steps = [step for _, _, step, _ in rows]
+    return _Samples(ranks, steps, sums, bool(entries["is_gpu"].any()))
 
 
 def _entries(contents: Sequence[tuple[int, Any]]) -> pl.DataFrame:
@@ -163,14 +160,16 @@ def _entries(contents: Sequence[tuple[int, Any]]) -> pl.DataFrame:
                 f"row {number} of {_TABLE}: events_json holds no times by event and device",
             ) from error
     schema = {"sample": pl.Int64, "row": pl.Int64, "part": pl.String, "is_gpu": pl.Boolean}
-    names = (*schema, *_CLOCKS)
-    columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
-    bad = [
-        (row, f"{part}.{clock}", value)
-        for clock in _CLOCKS
-        for row, part, value in zip(columns["row"], columns["part"], columns[clock], strict=True)
-        if value is not None and not (type(value) in (int, float) and 0.0 <= value <= _LONGEST)
-    ]
+    columns: dict[str, list[Any]] = {}
+    for index, name in enumerate((*schema, *_CLOCKS)):
+        columns[name] = [row[index] for row in rows]
+    bad = []
+    for clock in _CLOCKS:
+        entries = zip(columns["row"], columns["part"], columns[clock], strict=True)
+        for number, part, value in entries:
+            is_time = type(value) in (int, float) and 0.0 <= value <= _LONGEST
+            if value is not None and not is_time:
+                bad.append((number, f"{part}.{clock}", value))
     if bad:
         row, name, value = min(bad, key=lambda one: one[0])
         raise ValueError(
@@ -183,9 +182,12 @@ def _entries(contents: Sequence[tuple[int, Any]]) -> pl.DataFrame:
 def _sums(entries: pl.DataFrame, part: str, clock: str, count: int) -> Floats:
     """(count,) the milliseconds of a part over all devices, NaN where a device has none."""
     of_part = entries.filter(part=part)
+    samples = of_part["sample"].to_numpy()
+    times = of_part[clock].fill_null(np.nan).to_numpy()
     sums = np.zeros(count)
-    np.add.at(sums, of_part["sample"].to_numpy(), of_part[clock].fill_null(np.nan).to_numpy())
-    sums[np.bincount(of_part["sample"].to_numpy(), minlength=count) == 0] = np.nan
+    np.add.at(sums, samples, times)
+    # A sample without such a part has no time, and not the time 0.
+    sums[np.bincount(samples, minlength=count) == 0] = np.nan
     return sums
 
 

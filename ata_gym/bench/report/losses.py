@@ -143,7 +143,8 @@ def read_columns(
             f" and has {present}",
         )
     # Cells that are no numbers become NaN, and are refused below with their row.
-    columns = table.select(*texts, pl.col(numbers).cast(pl.Float64, strict=False).fill_null(np.nan))
+    as_numbers = pl.col(numbers).cast(pl.Float64, strict=False)
+    columns = table.select(*texts, as_numbers.fill_null(np.nan))
     for name in numbers:
         wrong_rows = np.flatnonzero(~np.isfinite(columns[name].to_numpy()))
         if len(wrong_rows):

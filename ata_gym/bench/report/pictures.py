@@ -182,7 +182,8 @@ def _draw_panel(
         axes.set_title(panel.title or panel.quantity)
     axes.margins(x=0.01)
     # Recorded times may be 0, so that a panel may have nothing to draw on a logarithmic axis.
-    drawn = any(np.isfinite(np.asarray(line.get_ydata())).any() for line in axes.get_lines())
+    heights = [np.asarray(line.get_ydata()) for line in axes.get_lines()]
+    drawn = any(np.isfinite(values).any() for values in heights)
     if drawn and settings["logX"] and (panel.per_round or not (by_round and settings["logY"])):
         axes.set_xscale("log")
     if logarithmic and panel.in_table:
@@ -234,6 +235,10 @@ def legend(picture: Figure, axes: Axes) -> None:
     style.plain_numbers(*picture.axes)
     by_end = sorted(axes.get_lines(), key=lambda line: -np.asarray(line.get_ydata())[-1])
     # Where this panel has no bound, the panel of another scenario may have one.
-    all_lines = [*by_end, *(line for other in picture.axes for line in other.get_lines())]
+    all_lines = [*by_end]
+    for other in picture.axes:
+        all_lines += other.get_lines()
     bounds = [line for line in all_lines if line.get_label() == charts.LOWER_BOUND]
-    style.legend(picture, [*by_end, *(line for line in bounds[:1] if line not in by_end)])
+    if bounds and bounds[0] not in by_end:
+        by_end.append(bounds[0])
+    style.legend(picture, by_end)

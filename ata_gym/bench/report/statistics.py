@@ -332,7 +332,8 @@ def different_pairs(samples: Mapping[str, Floats], successive: bool = False) -> 
     # Holm: the k-th smallest of m chances, times m + 1 - k, until one is above 5 %.
     order = np.argsort(chance, kind="stable")
     passed = chance[order] * np.arange(len(order), 0, -1) <= 1.0 - CONFIDENCE
-    return frozenset(frozenset(pairs[k]) for k in order[np.logical_and.accumulate(passed)].tolist())
+    different = order[np.logical_and.accumulate(passed)]
+    return frozenset(frozenset(pairs[k]) for k in different.tolist())
 
 
 def performance_profile(costs: Mapping[str, Sequence[Floats]]) -> pl.DataFrame:
@@ -353,20 +354,19 @@ def performance_profile(costs: Mapping[str, Sequence[Floats]]) -> pl.DataFrame:
         >>> performance_profile(costs).filter(pl.col("ratio") == 1.0)["share"].to_list()
         [1.0, 0.5]
     """
-    with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
-        relative = {
-            policy: [
-                policy_costs / np.min([other_costs[k] for other_costs in costs.values()], axis=0)
-                for k, policy_costs in enumerate(scenario_costs)
-            ]
-            for policy, scenario_costs in costs.items()
-        }
-    # 0 / 0 is a ratio of 1.
-    largest_ratio = max(
-        float(np.where(np.isnan(seed_ratios), 1.0, seed_ratios).max())
-        for scenario_ratios in relative.values()
-        for seed_ratios in scenario_ratios
-    )
+    # By scenario, the least cost that a policy has on each seed.
+    least_costs = [np.min(by_policy, axis=0) for by_policy in zip(*costs.values(), strict=True)]
+    relative: dict[str, list[Floats]] = {}
+    largest_ratio = 1.0
+    for policy, scenario_costs in costs.items():
+        relative[policy] = []
+        for policy_costs, least in zip(scenario_costs, least_costs, strict=True):
+            with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
+                seed_ratios = policy_costs / least
+            relative[policy].append(seed_ratios)
+            # 0 / 0 is a ratio of 1.
+            finite_ratios = np.where(np.isnan(seed_ratios), 1.0, seed_ratios)
+            largest_ratio = max(largest_ratio, float(finite_ratios.max()))
     # a policy that costs something where the best costs nothing has no finite ratio
     if not 1.0 < largest_ratio < np.inf:
         largest_ratio = 2.0

@@ -77,7 +77,10 @@ def summary_table(heading: str, summary: pl.DataFrame, quantities: Sequence[str]
     """Return a table of quantities, a row for each policy, each column scaled by a power of ten."""
     columns = summary_cells(summary, quantities)
     names = summary["policy"].unique(maintain_order=True)
-    rows = [(name, *(column[name].text for column in columns.values())) for name in names]
+    rows = []
+    for name in names:
+        texts = [column[name].text for column in columns.values()]
+        rows.append((name, *texts))
     return Table(heading, {"policy": LEFT, **right(columns)}, rows)
 
 
@@ -138,7 +141,8 @@ def show(mean: float | None, high: float | None, unit: float = 1.0) -> str:
         return f"{mean / unit:.4g}"
     # The interval has one significant digit, unless the mean would have too many then.
     decimals = max(0, -math.floor(math.log10(half)))
-    most_decimals = max(0, _DIGITS - 1 - math.floor(math.log10(abs(mean / unit))))
+    magnitude = math.floor(math.log10(abs(mean / unit)))
+    most_decimals = max(0, _DIGITS - 1 - magnitude)
     if decimals > most_decimals:  # certain to the last digit shown
         return f"{mean / unit:.{most_decimals}f}"
     return f"{mean / unit:.{decimals}f} ± {half:.{decimals}f}"
@@ -179,15 +183,11 @@ def overview(
         if any(cell.value is not None for cell in column_cells.values())
     }
     ranked = summary.filter(quantity=ranked_by).sort("mean", nulls_last=True)
-    rows = [
-        [
-            Cell(name),
-            Cell(kinds[name]),
-            *(column_cells.get(name, Cell("-")) for column_cells in cells.values()),
-        ]
-        for name in ranked["policy"]
-        if name in kinds
-    ]
+    rows = []
+    for name in ranked["policy"]:
+        if name in kinds:
+            figures = [column_cells.get(name, Cell("-")) for column_cells in cells.values()]
+            rows.append([Cell(name), Cell(kinds[name]), *figures])
     columns = [Column("policy", False), Column("kind", False, wide=True), *map(Column, cells)]
     if sizes.seeds > 1:
         ratio_text = "geometric means of ratios on the same seeds"

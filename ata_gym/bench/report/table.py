@@ -95,10 +95,16 @@ def html(tables: Sequence[Table]) -> str:
     for part in tables:
         if part.title:
             parts.append(f"<p><i>{escape(part.title)}</i></p>")
-        rows = [("th", list(part.columns)), *(("td", row) for row in part.rows if row)]
-        lines = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) for tag, cells in rows)
-        parts.append("<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>")
+        parts.append("<table>")
+        parts.append(_html_row("th", part.columns))
+        parts += [_html_row("td", row) for row in part.rows if row]
+        parts.append("</table>")
     return "".join(parts).replace("\n", "<br>")
+
+
+def _html_row(tag: str, cells: Iterable[str]) -> str:
+    texts = [f"<{tag}>{escape(cell)}</{tag}>" for cell in cells]
+    return f"<tr>{''.join(texts)}</tr>"
 
 
 def latex(tables: Sequence[Table]) -> str:

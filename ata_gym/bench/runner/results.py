@@ -146,13 +146,11 @@ class Results:
             name_among(asked, [*means_by_policy], self._policies) for asked in (policy, other)
         )
         # per quantity, the values of both: an array of seeds for each scenario
-        pairs = {
-            quantity: (
-                [scenario_samples[quantity][policy_name] for scenario_samples in samples],
-                [scenario_samples[quantity][other_name] for scenario_samples in samples],
-            )
-            for quantity in dict.fromkeys([main_quantity, *samples[0]])
-        }
+        pairs = {}
+        for quantity in dict.fromkeys([main_quantity, *samples[0]]):
+            values = [scenario_samples[quantity][policy_name] for scenario_samples in samples]
+            other_values = [scenario_samples[quantity][other_name] for scenario_samples in samples]
+            pairs[quantity] = (values, other_values)
         # parts of a log follow each other in time
         successive = self.content.paired_by == LOG_PART
         ratios = {
@@ -310,14 +308,10 @@ def _everywhere(samples: Sequence[Samples], quantity: str) -> dict[str, Floats]:
         for name in samples[0][quantity]
         if all(name in scenario_samples[quantity] for scenario_samples in samples)
     ]
-    # recorded times may be 0
-    with np.errstate(divide="ignore"):
-        return {
-            name: np.exp(
-                np.mean(
-                    [np.log(scenario_samples[quantity][name]) for scenario_samples in samples],
-                    axis=0,
-                )
-            )
-            for name in names
-        }
+    means = {}
+    for name in names:
+        # recorded times may be 0
+        with np.errstate(divide="ignore"):
+            logs = [np.log(scenario_samples[quantity][name]) for scenario_samples in samples]
+        means[name] = np.exp(np.mean(logs, axis=0))
+    return means

@@ -287,10 +287,15 @@ def origin(files: Iterable[Path]) -> list[tuple[str, str]]:
     Where the notes differ, all values are there.
     """
     notes = [read_provenance(file) for file in files]
-    keys = dict.fromkeys(key for note in notes for key in note if key != "code")
-    return [
-        (key, "; ".join(dict.fromkeys(str(note.get(key, "-")) for note in notes))) for key in keys
-    ]
+    keys: dict[str, None] = {}
+    for note in notes:
+        keys |= dict.fromkeys(note)
+    keys.pop("code", None)
+    facts = []
+    for key in keys:
+        values = dict.fromkeys(str(note.get(key, "-")) for note in notes)
+        facts.append((key, "; ".join(values)))
+    return facts
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

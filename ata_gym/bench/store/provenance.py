@@ -125,7 +125,9 @@ def merged(first: Provenance, *more: Provenance) -> Provenance:
 
     It has the code of all of them, and the commit, the versions and the machine of the first.
     """
-    code = {name: checksum for part in (first, *more) for name, checksum in part["code"].items()}
+    code = dict(first["code"])
+    for part in more:
+        code |= part["code"]
     return {**first, "code": code}
 
 

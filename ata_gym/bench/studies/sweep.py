@@ -242,28 +242,27 @@ def _report(folder: Path, reports: Mapping[str, Report]) -> Report:
     )
     shown = swept.shown()
     value = {point["folder"]: point["value"] for point in note["points"]}
-    scoped = {f"{note['parameter']} = {value[name]}": report for name, report in reports.items()}
+    samples = {}
+    records = []
+    # Values often share a remark, which is shown once.
+    remarks: dict[str, None] = {}
+    for folder_name, report in reports.items():
+        scope = f"{note['parameter']} = {value[folder_name]}"
+        for scenario_samples in report.samples.values():
+            samples[scope] = scenario_samples
+        records.append(report.records.select(pl.lit(scope).alias("value"), pl.all()))
+        remarks |= dict.fromkeys(report.remarks)
     return Report(
         title=swept.title,
         summary=swept.table,
         tables=[shown],
         findings="",
-        samples={
-            scope: samples
-            for scope, report in scoped.items()
-            for samples in report.samples.values()
-        },
-        records=pl.concat(
-            (
-                report.records.select(pl.lit(scope).alias("value"), pl.all())
-                for scope, report in scoped.items()
-            ),
-            how="diagonal",
-        ),
+        samples=samples,
+        records=pl.concat(records, how="diagonal"),
         page=swept.page,
         files={"sweep.md": markdown([shown]), "sweep.csv": swept.table},
         pictures={"sweep": swept.draw},
-        remarks=[*dict.fromkeys(text for report in reports.values() for text in report.remarks)],
+        remarks=[*remarks],
     )
 
 
@@ -467,4 +466,7 @@ def _hyperparameters(name: str, given_policy: RegisteredPolicy | None) -> set[st
         for parameter in signature(build).parameters.values()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    return own_names.union(*({field.name for field in fields(part)} for part in parts)) - {"seed"}
+    names = set(own_names)
+    for part in parts:
+        names.update(field.name for field in fields(part))
+    return names - {"seed"}

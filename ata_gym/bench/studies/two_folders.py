@@ -48,7 +48,8 @@ def compare_folders(first: Path, second: Path, command: Sequence[str] = ()) -> R
     """
     a = _side("A", first)
     b = _side("B", second)
-    if difference := differences(*(read_json(side.store.path / "config.json") for side in (a, b))):
+    config_a, config_b = (read_json(side.store.path / "config.json") for side in (a, b))
+    if difference := differences(config_a, config_b):
         raise ValueError(f"{second} (here) cannot be compared with {first} (there): {difference}")
     common_names = [name for name in a.records if name in b.records]
     changed_names = [name for name in common_names if not a.records[name].equals(b.records[name])]
@@ -81,8 +82,10 @@ def compare_folders(first: Path, second: Path, command: Sequence[str] = ()) -> R
     if note["loss_curve"] != b.note["loss_curve"]:
         note["loss_curve"] = None
     joint = with_cost_regret(pl.concat(records, how="diagonal"), note["least_cost"])
-    origins = origin([side.store.result(name) for side in (a, b) for name in side.records])
-    report = report_on(note, joint, tasks, origins)
+    files = []
+    for side in (a, b):
+        files += [side.store.result(name) for name in side.records]
+    report = report_on(note, joint, tasks, origin(files))
     samples = ends(joint, note["price"])
     lines = [
         f"  {name} {line}"

@@ -122,4 +122,5 @@ def _sample(parameter: Tensor) -> Tensor:
 
 
 def _bits(parameter: Tensor) -> bytes:
-    return _sample(parameter).cpu().clone().view(torch.uint8).numpy().tobytes()
+    sample = _sample(parameter).cpu().clone()
+    return sample.view(torch.uint8).numpy().tobytes()

@@ -190,7 +190,9 @@ def pick_idle(idle: Mask, actions: Ints, picks: Ints) -> Mask:
     """
     rows = np.arange(len(actions))
     # One more column without an idle worker is for the action n.
-    started: Mask = np.append(idle, np.zeros((len(actions), 1), np.bool_), axis=1)[rows, actions]
+    none_idle = np.zeros((len(actions), 1), np.bool_)
+    choices = np.append(idle, none_idle, axis=1)
+    started: Mask = choices[rows, actions]
     picks[rows[started], actions[started]] = 1
     return started
 

@@ -165,6 +165,9 @@ class Recorder:
         worker = np.append(result_worker, unfinished)
         # The sort is stable, so that an unfinished task is the last one of its worker.
         order = np.argsort(worker, kind="stable")
+        start = np.append(result_start, np.maximum(unfinished_end - elapsed[unfinished], 0.0))
+        end = np.append(result_end, unfinished_end)
+        kind = np.append(np.full(len(result_worker), DONE), unfinished_kind)
         if self._dispatch is None:
             tasks = action.copy()
         else:
@@ -174,13 +177,9 @@ class Recorder:
             round=int(self._round[row]),
             round_over=round_over,
             worker=worker[order],
-            start=np.append(result_start, np.maximum(unfinished_end - elapsed[unfinished], 0.0))[
-                order
-            ],
-            end=np.append(result_end, unfinished_end)[order],
-            kind=np.append(np.full(len(result_worker), DONE), unfinished_kind)[order].astype(
-                np.int8
-            ),
+            start=start[order],
+            end=end[order],
+            kind=kind[order].astype(np.int8),
             time=time,
             worker_time=info["worker_time"],
             runtime=info["runtime"],

@@ -112,7 +112,9 @@ def update(
     advantage /= advantage.std() + 1e-6
     # The gradient of the logarithm of a normal density by its mean is noise / standard deviation.
     ascent = (advantage[..., None] * noise).mean(axis=0) / _NOISE * available
-    loss = -(logits * torch.from_numpy(ascent.astype(np.float32))).sum(dim=-1).mean()
+    # Its gradient by the logits is -ascent over the number of rows.
+    weights = torch.from_numpy(ascent.astype(np.float32))
+    loss = -(logits * weights).sum(dim=-1).mean()
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)

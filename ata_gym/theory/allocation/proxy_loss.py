@@ -170,8 +170,10 @@ def availability(available: ArrayLike, shape: tuple[int, ...]) -> Mask:
         ValueError: If the mask does not fit the shape, or a row has no available worker.
     """
     mask = np.asarray(available, np.bool_)
+    # A mask of one worker would broadcast over all workers, so the last axis must be equal.
+    fits = mask.shape[-1:] == shape[-1:]
     try:
-        fits = mask.shape[-1:] == shape[-1:] and bool(np.broadcast_shapes(mask.shape, shape))
+        fits = fits and bool(np.broadcast_shapes(mask.shape, shape))
     except ValueError:
         fits = False
     if not fits:

@@ -1,5 +1,6 @@
 """The allocation of least expected round time, or least cost where worker time has a price."""
 
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -217,15 +218,12 @@ def beta_candidates(
         latency: Mean latencies, shape (n,), in units of time, or None.
     """
     order = np.argsort(key, kind="stable")[: int(np.isfinite(mean).sum())]
-    supports = np.unique(
-        np.ceil(_SUPPORT_GROWTH ** np.arange(np.log(budget) / np.log(_SUPPORT_GROWTH) + 2)).astype(
-            np.int64
-        ),
-    )
+    growths = np.arange(np.log(budget) / np.log(_SUPPORT_GROWTH) + 2)
+    supports = np.ceil(_SUPPORT_GROWTH**growths).astype(np.int64)
     supports = np.unique(np.minimum(supports, min(order.size, budget)))
     spread = np.minimum(sd, mean)
     result = np.zeros((supports.size * len(_BETAS), mean.size), np.int64)
-    for row, (m, beta) in enumerate((m, beta) for m in supports for beta in _BETAS):
+    for row, (m, beta) in enumerate(product(supports, _BETAS)):
         fast = order[:m]
         late = None if latency is None else latency[fast]
         result[row, fast] = allocate_by_cost(mean[fast], beta * spread[fast], budget, latency=late)

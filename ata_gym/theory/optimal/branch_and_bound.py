@@ -110,7 +110,8 @@ def _changed_values(table: RoundTimeTable, allocation: Ints, change: int) -> Flo
     possible = (changed >= 0) & (changed <= table.max_tasks)
     new = table.places(np.where(possible, changed, allocation))
     other_tails = table.tails[rows].sum() - table.tails[rows]
-    values = table.values(table.combine(apart, table.rows[new]), other_tails + table.tails[new])
+    combined = table.combine(apart, table.rows[new])
+    values = table.values(combined, other_tails + table.tails[new])
     return np.where(possible, values, np.inf)
 
 
@@ -202,7 +203,8 @@ def _bounds(table: RoundTimeTable, budget: int, keep: bool) -> list[tuple[Floats
             # Worker k has a tasks, the later workers have b - a.
             joined = table.combine(table.rows[row], later[: budget + 1 - a])
             np.maximum(combined[a:], joined, out=combined[a:])
-            np.minimum(tails[a:], table.tails[row] + later_tails[: budget + 1 - a], out=tails[a:])
+            joined_tails = table.tails[row] + later_tails[: budget + 1 - a]
+            np.minimum(tails[a:], joined_tails, out=tails[a:])
         if not keep:
             result = []
         result = [(combined, tails), *result]

@@ -193,14 +193,18 @@ def adaptive_curve(
     count = 0
     # The loop ends, since about ``max_pieces`` pieces are made at most.
     while left.size:
-        x = (left + right)[:, None] / 2 + (right - left)[:, None] / 2 * _POINTS
+        centre = (left + right)[:, None] / 2
+        half_width = (right - left)[:, None] / 2
+        x = centre + half_width * _POINTS
         series = survival(x) @ _TO_SERIES
         aim = np.where(
             right - left <= np.maximum(spread, 1e-15 * right),
             max(tolerance, rounding),
             tolerance,
         )
-        accurate = np.abs(series[:, -3:]).max(axis=1) * np.maximum(1.0, right / mean) <= aim
+        # Where the last coefficients are small, so are those that are left out.
+        last = np.abs(series[:, -3:]).max(axis=1)
+        accurate = last * np.maximum(1.0, right / mean) <= aim
         accurate |= count + 2 * left.size > max_pieces
         finished.append((left[accurate], series[accurate]))
         count += int(accurate.sum())

@@ -176,8 +176,11 @@ def _on_common_nodes(pool: Pool, allocations: Ints) -> tuple[Floats, Floats]:
     def functions(t: Floats) -> Floats:
         """P(round time > t) of each allocation."""
         busy = survival(distributions, t)
+        # In logarithms, so that small probabilities keep their digits.
         with np.errstate(divide="ignore"):
-            return np.asarray(-np.expm1(np.add.reduceat(np.log1p(-busy)[pair], first, axis=0)))
+            log_idle = np.log1p(-busy)[pair]
+        log_all_idle = np.add.reduceat(log_idle, first, axis=0)
+        return np.asarray(-np.expm1(log_all_idle))
 
     rule = adaptive_rule(functions, edges, _COARSE_TOLERANCE * scale, _MOST_NODES)
     return (rule.integrals + beyond) * unit, rule.errors * unit

@@ -95,7 +95,8 @@ def adaptive_rule(
         changes = np.abs(halves.sum(axis=2) - panel_integrals) + _roughness(values, right - left)
         good = changes.max(axis=0) <= tolerance
         # Each panel that is not good would get four halves of halves in the next pass.
-        if level == _MOST_HALVINGS - 1 or node_count + 4 * _ORDER * int(np.sum(~good)) > max_nodes:
+        further_nodes = 4 * _ORDER * int(np.sum(~good))
+        if level == _MOST_HALVINGS - 1 or node_count + further_nodes > max_nodes:
             good[:] = True
         good_nodes = np.repeat(good, 2 * _ORDER)
         finished.append((weights[good_nodes], values[:, good_nodes], changes[:, good]))
@@ -122,7 +123,8 @@ def _roughness(values: Floats, width: Floats) -> Floats:
     rise = np.abs(node[:, -1] - node[:, 0])
     error = square / np.maximum(rise, np.sqrt(square) + np.finfo(float).tiny)
     halves = error.reshape(len(values), -1, 2)
-    return np.asarray((halves[..., 0] + halves[..., 1]) * (_ROUGHNESS_FACTOR / 4.0 * width))
+    both = halves[..., 0] + halves[..., 1]
+    return np.asarray(both * (_ROUGHNESS_FACTOR / 4.0 * width))
 
 
 def _values(

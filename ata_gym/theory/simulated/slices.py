@@ -78,8 +78,10 @@ def _standard(pool: Pool, i: int, size: int) -> Floats:
     if FAMILIES[pool.distributions.family[i]].in_scipy is None:
         return np.ones(size)
     nodes, weights = leggauss(_NODES)
+    # From the interval (-1, 1) to the parts of (0, 1).
     levels = (np.arange(size)[:, None] + 0.5 * (nodes + 1.0)) / size
-    return np.asarray(pool.standard(i).ppf(levels) @ (0.5 * weights))
+    quantiles = pool.standard(i).ppf(levels)
+    return np.asarray(quantiles @ (0.5 * weights))
 
 
 def _recorded(record: Floats, size: int) -> Floats:

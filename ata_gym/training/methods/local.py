@@ -122,10 +122,10 @@ class LocalSteps(Method):
         Args:
             latencies: The latency of each worker in this round, shape (n,).
         """
-        times: dict[Worker, list[float]] = {
-            i: [task.time - task.latency for task in self._ended[i][: self.steps[i]]]
-            for i in range(self.pool.n)
-        }
+        times: dict[Worker, list[float]] = {}
+        for i in range(self.pool.n):
+            tasks = self._ended[i][: self.steps[i]]
+            times[i] = [task.time - task.latency for task in tasks]
         latency: dict[Worker, float] | None = None
         if self.pool.latency is not None:
             latency = {i: float(latencies[i]) for i in np.flatnonzero(self.steps).tolist()}
@@ -190,7 +190,8 @@ class LocalSgd(LocalSteps):
             self.begin_round(server)
 
     def _update(self, server: ParameterServer) -> None:
-        self.observe(np.array([sum(task.latency for task in tasks) for tasks in self._ended]))
+        latencies = [sum(task.latency for task in tasks) for tasks in self._ended]
+        self.observe(np.array(latencies))
         table = GradientTable(self.pool.n)
         for i, tasks in enumerate(self._ended):
             if tasks:

@@ -150,7 +150,9 @@ class HeterogeneousQuadratic(Quadratic):
 
     def offsets(self, n: int) -> Floats:
         """The offsets u_i of n workers, shape (n,); 0 for a single worker."""
-        return np.linspace(1.0 - n, n - 1.0, n) / math.sqrt(max(1, n * n - 1) / 3)
+        # The variance of 1 - n, 3 - n, ..., n - 1 is (n^2 - 1) / 3.
+        deviation = math.sqrt(max(1, n * n - 1) / 3)
+        return np.linspace(1.0 - n, n - 1.0, n) / deviation
 
     def draw_by_worker(self, keys: Keys, workers: Ints, n: int) -> Tensor:
         """What is added to every coordinate of a task's gradient, shape (B,).

@@ -188,7 +188,9 @@ def read(folder: Path) -> Manifest:
 
 def _write(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a folder."""
-    lines = [f"{digest}  {name}\n" for name in sorted(manifest) for digest in manifest[name]]
+    lines: list[str] = []
+    for name in sorted(manifest):
+        lines += [f"{digest}  {name}\n" for digest in manifest[name]]
     write_sealed(folder / NAME, "".join(lines).encode())
 
 

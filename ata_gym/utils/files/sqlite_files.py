@@ -35,10 +35,11 @@ def columns_by_table(path: Path) -> dict[str, list[str]]:
     """
     with _connection(path) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        return {
-            str(name): [str(column) for _, column, *_ in connection.execute(_columns_of(str(name)))]
-            for (name,) in tables.fetchall()
-        }
+        columns = {}
+        for (name,) in tables.fetchall():
+            rows = connection.execute(_columns_of(str(name)))
+            columns[str(name)] = [str(column) for _, column, *_ in rows]
+        return columns
 
 
 def read_columns(path: Path, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -287,8 +287,11 @@ class Allocator(NamedWorkers):
             return
         worker = np.full(self.budget, -1)
         duration = np.zeros(self.budget)
+        results_in_order: list[float] = []
+        for place in sorted(times):
+            results_in_order += times[place]
         worker[: counts.sum()] = np.repeat(np.arange(len(counts)), counts)
-        duration[: counts.sum()] = [time for place in sorted(times) for time in times[place]]
+        duration[: counts.sum()] = results_in_order
         warming = self._warm_up.active(until_known)
         if self._warm_up.rounds:
             warming = warming | died

@@ -219,4 +219,7 @@ class Clock:
 
 
 def _plain(parts: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for name, part in parts.items() for key, value in plain(part, name).items()}
+    values: dict[str, Any] = {}
+    for name, part in parts.items():
+        values |= plain(part, name)
+    return values

@@ -369,5 +369,7 @@ def _expected_beyond(time: Floats, mean: Floats, variation: Floats) -> Floats:
     spread = np.where(known, deviation, 1.0)
     ratio = np.where(known, time, 1.0) / np.where(known, mean, 1.0)
     place = np.log(ratio) / spread + 0.5 * spread
-    beyond = mean * np.exp(log_ndtr(spread - place) - log_ndtr(-place))
+    # Far out both probabilities vanish, but not the difference of their logarithms.
+    log_ratio = log_ndtr(spread - place) - log_ndtr(-place)
+    beyond = mean * np.exp(log_ratio)
     return np.maximum(np.where(known, beyond, mean), time)

@@ -44,7 +44,10 @@ def save_prior(path: str | os.PathLike[str], learned: Any) -> None:
     belief = _pooled(getattr(learned, "belief", learned))
     means = np.where(belief.untried(), 0.0, belief.mean())[0]
     rows = zip(belief.counts[0].tolist(), means.tolist(), strict=True)
-    lines = [HEADER, *(f"{worker},{tasks!r},{mean!r}" for worker, (tasks, mean) in enumerate(rows))]
+    lines = [HEADER]
+    # ``repr`` writes all digits of a number.
+    for worker, (tasks, mean) in enumerate(rows):
+        lines.append(f"{worker},{tasks!r},{mean!r}")
     write_whole(Path(path), lambda part: part.write_text("\n".join(lines) + "\n", "utf-8"))
 
 

@@ -171,7 +171,8 @@ class ContractCheck:
                 (inner_steps[k], e)
                 for k, e in rng.integers(0, (len(inner_steps), _ROWS), (rows, 2)).tolist()
             ]
-            steps = _stacked([rows_of(self.steps[k]._replace(round=0), e) for k, e in places])
+            steps_of_rows = [rows_of(self.steps[k]._replace(round=0), e) for k, e in places]
+            steps = _stacked(steps_of_rows)
             states = _stacked([rows_of(self.steps[k - 1].answer.state, e) for k, e in places])
             agree(
                 self.predict(policy, steps.observation, states, steps.conditions),

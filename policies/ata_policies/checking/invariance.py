@@ -95,8 +95,9 @@ def _changed_decisions(check: ContractCheck, factor: float, operation: str) -> M
 def _scaled(pool: Pool, factor: float) -> Pool:
     """Return a pool whose times are multiplied by a factor."""
     data = pool.to_data()
-    scaled = {name: [factor * number for number in data[name]] for name in ("shift", "scale")}
-    return Pool.from_data({**data, **scaled})
+    for name in ("shift", "scale"):
+        data[name] = [factor * number for number in data[name]]
+    return Pool.from_data(data)
 
 
 def draws_anew(check: ContractCheck) -> None:

@@ -246,7 +246,8 @@ class DispatchLearner(DispatchPolicy[RoundByRound, DispatchPlan]):
         tasks = belief.counts + belief.cancellations
         level = np.log(np.maximum(belief.busy / np.maximum(belief.counts, 1.0), 1e-300))
         # how much a worker has changed since its times were computed: in level, and in evidence
-        change = np.abs(level - plan.level) + np.abs(np.log((tasks + 1.0) / (plan.tasks + 1.0)))
+        change_of_evidence = np.abs(np.log((tasks + 1.0) / (plan.tasks + 1.0)))
+        change = np.abs(level - plan.level) + change_of_evidence
         changed_workers = _most_changed(change, belief.counts, self._new(state)[rows])
         places = np.arange(len(rows))[:, None], changed_workers
         times, plan.evidence[places] = censored_distributions(

@@ -69,7 +69,8 @@ class DispatchWorkers(NamedTuple):
         order = np.argsort(ranking, axis=-1, kind="stable")
         # each time with each latency, in as many equally likely groups as there are times
         size = self.times.shape[-1]
-        both = np.sort((self.times[..., None] + latency[..., None, :]).reshape(*late.shape, -1))
+        both = self.times[..., None] + latency[..., None, :]
+        both = np.sort(both.reshape(*late.shape, -1))
         first = both.reshape(*late.shape, size, -1).mean(axis=-1)
         sums = np.cumsum(first, axis=-1)
         useful = _useful_workers(first, sums, self.mean, order, budget)

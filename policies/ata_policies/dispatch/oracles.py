@@ -213,9 +213,11 @@ class DispatchDynamicOracle(DispatchPolicy[Totals, KnownRound]):
         shadow = plan.shadow.copy()
         all_drawn = plan.drawn.copy()
         known = self._known(plan)
-        changed_workers = KnownWorkers._make(
-            part and DispatchWorkers._make(field[changed_rows] for field in part) for part in known
-        )
+        workers = DispatchWorkers._make(field[changed_rows] for field in known.workers)
+        first = known.first
+        if first is not None:
+            first = DispatchWorkers._make(field[changed_rows] for field in first)
+        changed_workers = KnownWorkers(workers, first)
         shadow[changed_rows] = changed_workers.best_shadow(self.setting)
         all_drawn[changed_rows] = drawn[changed]
         return plan._replace(shadow=shadow, drawn=all_drawn)

@@ -397,8 +397,10 @@ def fitted(sizes: Floats, times: Floats, rounds: Floats) -> tuple[Floats, Floats
     y = np.take_along_axis(y, order, -1)
     t, a, b = _fit(x, y, (rounds > 0).sum(axis=-1))
     measured = b > 0.0
-    mean = b.sum(axis=-1, keepdims=True) / np.maximum(measured.sum(axis=-1, keepdims=True), 1)
-    return t, a, np.where(measured, b, np.where(mean > 0.0, mean, 1.0))
+    count = measured.sum(axis=-1, keepdims=True)
+    mean = b.sum(axis=-1, keepdims=True) / np.maximum(count, 1)
+    usual = np.where(mean > 0.0, mean, 1.0)
+    return t, a, np.where(measured, b, usual)
 
 
 @kernel("(m),(m),()->(),(),()")

@@ -86,7 +86,9 @@ def remove_tasks(
     """
     total = int(allocation[0].sum())
     orders = time_orders(shape.shape[1])
-    removed = np.array([0, *sorted({min(1 << k, total) for k in range(total.bit_length() + 1)})])
+    # 1, 2, 4, ... tasks, and all of them.
+    powers = {min(1 << k, total) for k in range(total.bit_length() + 1)}
+    removed = np.array([0, *sorted(powers)])
     zeros = np.zeros(allocation.shape)
     latencies = np.broadcast_to(latency, times.shape)
     newcomer_latencies = np.zeros((len(shape), 1, shape.shape[1])) + newcomer_latency

@@ -83,7 +83,8 @@ def make_plans(
     )
     # half to all of the longest time between two plans, but less where a worker, tried or in use,
     # is hardly known
-    pause = np.minimum(_LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0, _TRIAL_PART * rounds)
+    longest = _LONGEST * problem.memory * (1.0 + draws[:, 1]) / 2.0
+    pause = np.minimum(longest, _TRIAL_PART * rounds)
     # a search that was cut short goes on in the next round
     pause = np.where(result.moves < MOVES, np.maximum(pause.astype(np.int64) - 1, 0), 0)
     probed = probes & available & ~problem.awaited & (allocation == 0)

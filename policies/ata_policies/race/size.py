@@ -114,8 +114,10 @@ def tries(tried: Ints, racing: Ints, rounds_left: Floats | Ints, budget: int, pr
     if price == 0.0:
         return np.full_like(tried, _ALL_WORKERS)
     first_tries = 2 * budget + math.ceil(min(1.0 / price, _ALL_WORKERS))
-    worth = tried + 1 < rounds_left / price * np.minimum(1.0, budget / (racing + 1.0 / price))
-    return np.where(tried == 0, first_tries, np.where(worth, np.maximum(tried, first_tries), 0))
+    tries_per_round = np.minimum(1.0, budget / (racing + 1.0 / price))
+    worth = tried + 1 < rounds_left / price * tries_per_round
+    later_tries = np.where(worth, np.maximum(tried, first_tries), 0)
+    return np.where(tried == 0, first_tries, later_tries)
 
 
 class Doubt(NamedTuple):

@@ -1,10 +1,12 @@
 """The collectives of all ranks, matched: when each rank came to each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ata_gym.bench.logs.flight_recorder.dumps import Dump, Entry
 from ata_gym.typing import Floats, Ints
@@ -46,7 +48,9 @@ def matched(dumps: Sequence[Dump]) -> Collectives:
     """
     groups = [_by_group(dump.entries) for dump in dumps]
     common = [name for name in groups[0] if all(name in group for group in groups)]
-    rows = [row for name in common for row in _rows([group[name] for group in groups])]
+    rows: list[list[Entry]] = []
+    for name in common:
+        rows += _rows([group[name] for group in groups])
     if not rows:
         ranges = [f"rank {dump.rank} {_range(dump)}" for dump in dumps]
         raise ValueError(
@@ -57,12 +61,12 @@ def matched(dumps: Sequence[Dump]) -> Collectives:
     remarks = _other_operations(dumps, common)
     rows, mismatch = _before_mismatch(rows, dumps)
     remarks += mismatch
-    times = np.array([[entry.time_created_ns for entry in row] for row in rows])
+    times = _of_entries(rows, lambda entry: entry.time_created_ns)
     # floats would round nanoseconds since 1970 to a quarter of a microsecond
     start = times.min()
     arrivals = (times - start) / 1e9
     _check_same_time(arrivals, dumps)
-    noticed = np.array([[entry.time_discovered_completed_ns or 0 for entry in row] for row in rows])
+    noticed = _of_entries(rows, lambda entry: entry.time_discovered_completed_ns or 0)
     noticed = np.where(noticed > 0, (noticed - start) / 1e9, np.nan)
     collectives = Collectives(
         [f"{row[0].process_group[0]} {row[0].profiling_name}" for row in rows],
@@ -73,7 +77,7 @@ def matched(dumps: Sequence[Dump]) -> Collectives:
     )
     if not np.isnan(noticed).any(axis=1).all():
         collectives = _aligned(collectives, noticed, dumps)
-    durations = np.array([[entry.duration_ms or np.nan for entry in row] for row in rows]) / 1e3
+    durations = _of_entries(rows, lambda entry: entry.duration_ms or np.nan) / 1e3
     measured = np.flatnonzero(~np.isnan(durations).any(axis=1))
     # the last collectives may still run
     if len(measured) > _SHARE_MEASURED * len(rows):
@@ -117,6 +121,11 @@ def _by_group(entries: Sequence[Entry]) -> dict[str, dict[int, Entry]]:
         if not entry.is_p2p:
             groups.setdefault(entry.process_group[0], {})[entry.collective_seq_id] = entry
     return groups
+
+
+def _of_entries(rows: list[list[Entry]], value: Callable[[Entry], float | int]) -> NDArray[Any]:
+    """A number of each entry, (collectives, ranks)."""
+    return np.array([[value(entry) for entry in row] for row in rows])
 
 
 def _rows(collectives: Sequence[dict[int, Entry]]) -> list[list[Entry]]:

@@ -85,7 +85,9 @@ def steps_of(collectives: Collectives) -> Steps:
     if len(starts) < 2:
         raise _too_short(len(codes), len(starts))
     ends, known = _ends(collectives, np.unique(starts[:, None] + barriers))
-    released = ends[starts[:, None] + np.concatenate([[-1], barriers[:-1]])]
+    # the barrier before the first one of a step is the last one of the step before
+    barriers_before = np.concatenate([[-1], barriers[:-1]])
+    released = ends[starts[:, None] + barriers_before]
     arrivals = collectives.arrivals[starts[:, None] + barriers]
     seconds = np.maximum(arrivals - released[:, :, None], 0.0).sum(axis=1)
     lengths = ends[starts + length - 1] - ends[starts - 1]
@@ -129,7 +131,9 @@ def _repetition_in_time(collectives: Collectives, starts: Ints) -> tuple[Ints, i
         collectives: The collectives.
         starts: The numbers of those that are alike.
     """
-    count = int(np.argmax(np.append(np.diff(starts), -1) != 1)) + 1
+    # the first ones, up to a gap in the numbers or their end
+    gaps = np.append(np.diff(starts), -1)
+    count = int(np.argmax(gaps != 1)) + 1
     first = int(starts[0])
     means = collectives.arrivals[first : first + count].mean(axis=1)
     pauses = np.log(np.maximum(np.diff(means), _SHORTEST_PAUSE))
@@ -181,7 +185,8 @@ def _shortest_repetition(codes: Ints) -> tuple[int, int]:
 
 def _longest_run(flags: Mask) -> tuple[int, int]:
     """How long the longest run of true flags is, and where it begins."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
+    bordered = np.concatenate([[0], flags.astype(np.int8), [0]])
+    edges = np.flatnonzero(np.diff(bordered))
     if not len(edges):
         return 0, 0
     lengths = edges[1::2] - edges[::2]

@@ -132,14 +132,11 @@ def _seconds_of_parts(entries: pl.Series) -> pl.Series:
             continue
         groups = entries.gather(rows).str.extract_groups(pattern).struct.unnest()
         parts = groups.with_columns(pl.all().cast(pl.Float64, strict=False))
-        total = parts.select(
-            pl.when(pl.any_horizontal(pl.all().is_not_null())).then(
-                pl.sum_horizontal(
-                    pl.col(name) * unit for name, unit in zip(parts.columns, units, strict=True)
-                )
-            )
-        ).to_series()
-        seconds = seconds.scatter(rows, total)
+        in_seconds = [pl.col(name) * unit for name, unit in zip(parts.columns, units, strict=True)]
+        # The sum of no parts would be 0, not null.
+        has_parts = pl.any_horizontal(pl.all().is_not_null())
+        total = parts.select(pl.when(has_parts).then(pl.sum_horizontal(in_seconds)))
+        seconds = seconds.scatter(rows, total.to_series())
     return seconds
 
 

@@ -169,9 +169,9 @@ def name_and_unit(name: str) -> tuple[str, float | None]:
         (('', 1.0), ('samples_per_second', None))
     """
     rate = re.fullmatch(r"(.+?)\s*/\s*([^\W\d_]+)", name)
-    if rate and words(rate[1])[-1:] and words(rate[1])[-1] in {*_RATE_WORDS, *UNITS}:
+    first = words(rate[1]) if rate else []
+    if first and first[-1] in {*_RATE_WORDS, *UNITS}:
         # "s/it" is a time for each, "tokens/s" is none
-        first = words(rate[1])
         return "_".join(first[:-1]), UNITS.get(first[-1])
     parts = words(last_part(name))
     per = parts.index("per") if "per" in parts else len(parts)

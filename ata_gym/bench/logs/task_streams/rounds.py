@@ -75,7 +75,8 @@ def _in_rounds(tasks: pl.DataFrame) -> pl.DataFrame:
     tasks = tasks.sort("start", "end")
     ends = np.maximum.accumulate(tasks["end"].to_numpy())[:-1]
     begins = tasks["start"].to_numpy()[1:] >= ends
-    tasks = tasks.with_columns(step=pl.Series(np.concatenate([[1], 1 + np.cumsum(begins)])))
+    steps = np.concatenate([[1], 1 + np.cumsum(begins)])
+    tasks = tasks.with_columns(step=pl.Series(steps))
     workers = tasks["worker"].n_unique()
     rounds = tasks.group_by("step").agg(pl.len(), pl.col("worker").n_unique())
     rounds = rounds.filter(pl.col("worker") == workers)

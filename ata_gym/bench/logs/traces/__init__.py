@@ -36,13 +36,12 @@ def _recognises(path: Path) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     """The files that may be traces, in the folder and the folders inside, in the order of names."""
-    return sorted(
-        file
-        for file in folder.rglob("*")
-        if file.name.lower().endswith(ENDINGS)
-        and not file.is_dir()
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    )
+    files = []
+    for file in folder.rglob("*"):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.name.lower().endswith(ENDINGS) and not is_hidden and not file.is_dir():
+            files.append(file)
+    return sorted(files)
 
 
 def _read(path: Path, options: Options) -> Log:

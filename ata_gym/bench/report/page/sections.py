@@ -155,7 +155,16 @@ def joined(pages: Mapping[str, Page]) -> Page:
     if not further_pages:
         return first
     sections: dict[str, Tables | Chart] = {}
+    cards: dict[str, Any] = {}
+    leads = []
+    facts = []
+    # Scenarios often share a remark, which is shown once.
+    remarks: dict[str, None] = {}
     for name, page in pages.items():
+        leads.append(f"{name}:\n{page.lead}")
+        facts += [(f"{name}: {fact}", value) for fact, value in page.facts]
+        cards |= {card["name"]: card for card in page.cards}
+        remarks |= dict.fromkeys(page.remarks)
         for section in page.sections:
             views: Any = [
                 view._replace(choice={"scenario": name, **view.choice}) for view in section.views
@@ -164,14 +173,11 @@ def joined(pages: Mapping[str, Page]) -> Page:
             if earlier_section:
                 views = [*earlier_section.views, *views]
             sections[section.id] = section._replace(views=views)
-    cards = {card["name"]: card for page in pages.values() for card in page.cards}
     return first._replace(
         title=", ".join(pages),
-        lead="\n".join(f"{name}:\n{page.lead}" for name, page in pages.items()),
-        facts=[
-            (f"{name}: {fact}", value) for name, page in pages.items() for fact, value in page.facts
-        ],
+        lead="\n".join(leads),
+        facts=facts,
         sections=list(sections.values()),
         cards=list(cards.values()),
-        remarks=list(dict.fromkeys(remark for page in pages.values() for remark in page.remarks)),
+        remarks=list(remarks),
     )

@@ -231,18 +231,13 @@ def _joined(axes: Axes, labels: Sequence[Label], distance: float, separator: str
     joined: list[Label] = []
     for label in labels:
         point, *joined_points = axes.transData.transform([item[2:] for item in (label, *joined)])
-        k = next(
-            (
-                k
-                for k, joined_point in enumerate(joined_points)
-                if np.hypot(*(joined_point - point)) <= distance
-            ),
-            None,
-        )
-        if k is None:
-            joined.append(label)
+        distances = [np.hypot(*(joined_point - point)) for joined_point in joined_points]
+        near = [k for k, far in enumerate(distances) if far <= distance]
+        if near:
+            text, colour, x, y = joined[near[0]]
+            joined[near[0]] = (f"{text}{separator}{label[0]}", colour, x, y)
         else:
-            joined[k] = (f"{joined[k][0]}{separator}{label[0]}", *joined[k][1:])
+            joined.append(label)
     return joined
 
 
@@ -286,11 +281,12 @@ def place_labels(picture: Figure, axes: Axes, labels: Sequence[Label]) -> list[A
     renderer = picture.canvas.get_renderer()  # type: ignore[attr-defined]
     scale = picture.dpi / 72  # pixels in a point; places are in pixels
     # Lines are covered by boxes of 8 points, 6 points apart.
-    taken_boxes = [
-        Bbox.from_bounds(px - 4 * scale, py - 4 * scale, 8 * scale, 8 * scale)
-        for line in axes.get_lines()
-        for px, py in _along(axes.transData.transform(np.asarray(line.get_xydata())), 6 * scale)
-    ]
+    side = 8 * scale
+    taken_boxes = []
+    for line in axes.get_lines():
+        corners = axes.transData.transform(np.asarray(line.get_xydata()))
+        for px, py in _along(corners, 6 * scale):
+            taken_boxes.append(Bbox.from_bounds(px - side / 2, py - side / 2, side, side))
     axes_box = axes.get_window_extent(renderer)
     annotations = []
     for text, colour, x, y in sorted(labels, key=lambda label: label[3]):
@@ -331,7 +327,8 @@ def _along(corners: NDArray[np.float64], spacing: float) -> NDArray[np.float64]:
 
     Corners and points have the shape (number, 2).
     """
-    length = np.concatenate([[0.0], np.hypot(*np.diff(corners, axis=0).T).cumsum()])
+    parts = np.hypot(*np.diff(corners, axis=0).T)
+    length = np.concatenate([[0.0], parts.cumsum()])
     positions = np.union1d(length, np.arange(0.0, length[-1], spacing))
     return np.column_stack([np.interp(positions, length, coordinate) for coordinate in corners.T])
 

@@ -120,15 +120,11 @@ def to_best_other(finals: pl.DataFrame, policy: str) -> pl.DataFrame:
 
 def _costs_of_best(logs: pl.DataFrame) -> pl.DataFrame:
     """Return the costs of the policy of the least mean cost, for each env, price and scenario."""
-    return (
-        logs.group_by(*_SETTING, "policy", maintain_order=True)
-        .agg(pl.col("cost").mean())
-        .sort("cost", maintain_order=True)
-        .unique(_SETTING, keep="first", maintain_order=True)
-        .select(*_SETTING, "policy")
-        .join(logs, on=[*_SETTING, "policy"])
-        .select(*_SETTING, "policy", "seed", "cost")
-    )
+    by_policy = logs.group_by(*_SETTING, "policy", maintain_order=True)
+    ranked = by_policy.agg(pl.col("cost").mean()).sort("cost", maintain_order=True)
+    best = ranked.unique(_SETTING, keep="first", maintain_order=True).select(*_SETTING, "policy")
+    costs = best.join(logs, on=[*_SETTING, "policy"])
+    return costs.select(*_SETTING, "policy", "seed", "cost")
 
 
 def by_scenario(ratios: pl.DataFrame) -> pl.DataFrame:
@@ -160,26 +156,19 @@ def overall(ratios: pl.DataFrame, by_price: bool = True) -> pl.DataFrame:
     means = _estimates(by_seed(ratios, by_price), by)
     cells = by_scenario(ratios)
     for quantity, suffix in ((COST, ""), (f"{COST}_worst", "_seed")):
-        worst = (
-            cells.sort(quantity, descending=True, nulls_last=True, maintain_order=True)
-            .unique(by, keep="first", maintain_order=True)
-            .select(
-                *by,
-                pl.col(quantity).alias(f"worst{suffix}"),
-                pl.col("scenario").alias(f"where{suffix}"),
-            )
+        ordered = cells.sort(quantity, descending=True, nulls_last=True, maintain_order=True)
+        worst = ordered.unique(by, keep="first", maintain_order=True).select(
+            *by,
+            pl.col(quantity).alias(f"worst{suffix}"),
+            pl.col("scenario").alias(f"where{suffix}"),
         )
         means = means.join(worst, on=by, how="left", maintain_order="left")
     order = ["env", *price]
-    rank = (
-        pl.when(pl.col("kind") == LEARNER)
-        .then(pl.col(COST))
-        .rank("min")
-        .over(order)
-        .cast(pl.Int64)
-        .alias("rank")
-    )
-    return means.sort(*order, COST, nulls_last=True, maintain_order=True).with_columns(rank)
+    # The costs of others are null here, so that learners are ranked among learners.
+    learner_costs = pl.when(pl.col("kind") == LEARNER).then(pl.col(COST))
+    rank = learner_costs.rank("min").over(order).cast(pl.Int64)
+    ranked = means.sort(*order, COST, nulls_last=True, maintain_order=True)
+    return ranked.with_columns(rank.alias("rank"))
 
 
 def by_seed(ratios: pl.DataFrame, by_price: bool = False) -> pl.DataFrame:

@@ -372,16 +372,12 @@ def _headlines(ratios: pl.DataFrame, *quantities: str) -> list[str]:
         means_by_policy = {
             str(policy): rows.sort("seed") for (policy,), rows in ranking.parts(env_means, "policy")
         }
-        samples = {
-            name: {
-                policy: np.exp(rows[_RATIOS[name]].to_numpy())
-                for policy, rows in means_by_policy.items()
-            }
-            for name in quantities
-        }
-        played = [
-            Role(policy, str(env), rows["kind"][0]) for policy, rows in means_by_policy.items()
-        ]
+        samples: dict[str, dict[str, Any]] = {name: {} for name in quantities}
+        played = []
+        for policy, rows in means_by_policy.items():
+            played.append(Role(policy, str(env), rows["kind"][0]))
+            for name in quantities:
+                samples[name][policy] = np.exp(rows[_RATIOS[name]].to_numpy())
         lines.append(headline_of_env(samples, played))
         # All have the same env, so there is one leader.
         (best,) = leaders(samples, played)

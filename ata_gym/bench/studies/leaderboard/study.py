@@ -346,24 +346,13 @@ class Leaderboard(Study):
 
     def _about(self, folder: Path, priced_jobs: Sequence[PricedJob]) -> Note:
         """Return what the report needs to know."""
-        trained = [
-            sentence
-            for scenario in self.scenarios
-            for sentence in training_remarks(
-                self.experiment(scenario, self.prices[0]), self.policies
-            )
-        ]
-        return {
-            "title": self.title,
-            "reference": self.scenario_set.reference,
-            "front": self.scenario_set.front,
-            "seeds": self.seeds,
-            "first_seed": self.scenario_set.first_seed,
-            "prices": [*self.prices],
-            # Each sentence once, although several scenarios may have it.
-            "remarks": [*self.remarks, *dict.fromkeys(trained)],
-            "defaults": {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()},
-            "scenarios": [
+        # Each sentence once, although several scenarios may have it.
+        trained: dict[str, None] = {}
+        scenarios = []
+        for scenario in self.scenarios:
+            experiment = self.experiment(scenario, self.prices[0])
+            trained |= dict.fromkeys(training_remarks(experiment, self.policies))
+            scenarios.append(
                 {
                     "name": scenario.name,
                     "summary": scenario.summary,
@@ -372,8 +361,17 @@ class Leaderboard(Study):
                     "rounds": scenario.horizon,
                     "card": scenario_card(scenario).to_data(),
                 }
-                for scenario in self.scenarios
-            ],
+            )
+        return {
+            "title": self.title,
+            "reference": self.scenario_set.reference,
+            "front": self.scenario_set.front,
+            "seeds": self.seeds,
+            "first_seed": self.scenario_set.first_seed,
+            "prices": [*self.prices],
+            "remarks": [*self.remarks, *trained],
+            "defaults": {gym.spec(env_id).name: name for env_id, name in DEFAULTS.items()},
+            "scenarios": scenarios,
             "policies": [about_policy(name) for name in self.policies],
             "jobs": [
                 {

@@ -1,7 +1,7 @@
 """The tables of a leaderboard, for a terminal, Markdown and the page, from the same rows."""
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,11 +83,11 @@ def standings(by_price: pl.DataFrame, at_all_prices: pl.DataFrame) -> Standings:
     """
     frames = [(_ALL_PRICES, at_all_prices)]
     frames += [(f"{price:g}", rows) for (price,), rows in ranking.parts(by_price, "price")]
-    return {
-        (env, price): [_standing(row) for row in ranked.to_dicts()]
-        for price, frame in frames
-        for (env,), ranked in ranking.parts(frame, "env")
-    }
+    rows_by_view = {}
+    for price, frame in frames:
+        for (env,), ranked in ranking.parts(frame, "env"):
+            rows_by_view[env, price] = [_standing(row) for row in ranked.to_dicts()]
+    return rows_by_view
 
 
 def _standing(row: Row) -> Standing:
@@ -143,18 +143,24 @@ def overview(rows_by_view: Standings) -> list[Table]:
             for price in prices
         ]
         ranked = rows_by_view[env, _ALL_PRICES]
-        rows = [
-            (
-                row.rank.text if row.kind.text == LEARNER else row.kind.text,
-                row.policy.text,
-                row.cost.text,
-                row.to_oracle.text,
-                *(_plain(costs.get(row.policy.text), 4) for costs in at_each_price),
-                _with_scenario(row.worst, row.worst_scenario),
-                _with_scenario(row.worst_seed, row.scenario_of_worst_seed),
+        rows = []
+        for row in ranked:
+            # Only learners have a rank.
+            place = row.rank.text if row.kind.text == LEARNER else row.kind.text
+            costs = [_plain(by_policy.get(row.policy.text), 4) for by_policy in at_each_price]
+            worst = _with_scenario(row.worst, row.worst_scenario)
+            worst_seed = _with_scenario(row.worst_seed, row.scenario_of_worst_seed)
+            rows.append(
+                (
+                    place,
+                    row.policy.text,
+                    row.cost.text,
+                    row.to_oracle.text,
+                    *costs,
+                    worst,
+                    worst_seed,
+                )
             )
-            for row in ranked
-        ]
         learners = sum(row.kind.text == LEARNER for row in ranked)
         heading = (
             f"{env}: cost / cost of the best of {plural(learners, 'learner')} (or of the best"
@@ -172,11 +178,12 @@ def side_by_side(rows_by_view: Standings, defaults: Mapping[str, str]) -> list[T
     titles = {_ALL_PRICES: "All prices and scenarios"}
     if len({price for _, price in rows_by_view}) > 2:
         titles["0"] = "Price 0, all scenarios"
-    return [
-        _side_by_side(heading, ranked, defaults)
-        for shown_price, heading in titles.items()
-        if (ranked := {env: r for (env, price), r in rows_by_view.items() if price == shown_price})
-    ]
+    tables = []
+    for shown_price, heading in titles.items():
+        ranked = {env: rows for (env, price), rows in rows_by_view.items() if price == shown_price}
+        if ranked:
+            tables.append(_side_by_side(heading, ranked, defaults))
+    return tables
 
 
 def default_tables(
@@ -262,7 +269,8 @@ def _default_columns_and_rows(
                 cells.append("-")
         rows.append((scenario, *cells))
     if len(rows) > 1:
-        rows.append(("geometric mean", *(_plain(_mean(part[ratio])) for part, ratio in parts)))
+        means = [_mean(part[ratio]) for part, ratio in parts]
+        rows.append(("geometric mean", *map(_plain, means)))
     titles = [f"{price:g}:\n/ {divisor}" for divisor in ("other", "oracle") for price in prices]
     return {"scenario": LEFT, **right(titles)}, rows
 
@@ -307,9 +315,8 @@ def _side_by_side(
                 name = f"{name}, {row.kind.text}"
             side.append((name, row.cost.text))
         sides.append(side)
-    joint_rows = [
-        [cell for pair in row for cell in pair] for row in zip_longest(*sides, fillvalue=("", ""))
-    ]
+    pairs_by_row = zip_longest(*sides, fillvalue=("", ""))
+    joint_rows = [[*chain.from_iterable(pairs)] for pairs in pairs_by_row]
     return Table(heading, columns, joint_rows)
 
 
@@ -394,10 +401,12 @@ def in_each_scenario(costs: Sequence[Matrix]) -> list[Table]:
         rows = []
         for policy in matrix.policies:
             cells = (matrix.rows.get((policy, scenario)) for scenario in matrix.scenarios)
-            texts = (
-                "-" if row is None else _with_worst_seed(_ratio(row, COST), row, COST)
-                for row in cells
-            )
+            texts = []
+            for row in cells:
+                if row is None:
+                    texts.append("-")
+                else:
+                    texts.append(_with_worst_seed(_ratio(row, COST), row, COST))
             rows.append([policy, *texts])
         heading = (
             f"{matrix.env}, price {matrix.price:g}, each scenario: cost / cost of its best"
@@ -422,16 +431,10 @@ def matrix_section(costs: Sequence[Matrix], seeds: int) -> Tables:
         names = [name.replace("-", "-\u200b") for name in matrix.scenarios]
         columns = [Column("policy", False), *map(Column, names)]
         for statistic, column in columns_by_name.items():
-            rows = [
-                [
-                    Cell(policy),
-                    *(
-                        _shaded(matrix.rows.get((policy, scenario), {}).get(column))
-                        for scenario in matrix.scenarios
-                    ),
-                ]
-                for policy in matrix.policies
-            ]
+            rows = []
+            for policy in matrix.policies:
+                played = [matrix.rows.get((policy, name), {}) for name in matrix.scenarios]
+                rows.append([Cell(policy), *(_shaded(cells.get(column)) for cells in played)])
             choice = {"env": matrix.env, "price": f"{matrix.price:g}", "seeds": statistic}
             views.append(TableView(columns, rows, choice))
     note = (

@@ -121,14 +121,13 @@ def tables(kept: Kept, policies: Sequence[str]) -> list[Table]:
         kept: What was measured.
         policies: The policies, in the order of the rows.
     """
-    return [
-        Table(
-            f"milliseconds of processor time of a decision {where}\n{_READ}",
-            {"policy": LEFT, **right(column.title for column in view.columns[1:])},
-            [[cell.text for cell in row] for row in view.rows],
-        )
-        for where, view in _views(kept, policies).items()
-    ]
+    result = []
+    for where, view in _views(kept, policies).items():
+        title = f"milliseconds of processor time of a decision {where}\n{_READ}"
+        columns = {"policy": LEFT, **right(column.title for column in view.columns[1:])}
+        rows = [[cell.text for cell in row] for row in view.rows]
+        result.append(Table(title, columns, rows))
+    return result
 
 
 def section(kept: Kept, policies: Sequence[str]) -> list[Tables]:
@@ -169,11 +168,13 @@ def _views(kept: Kept, policies: Sequence[str]) -> dict[str, TableView]:
             names_by_place.setdefault(place, []).append(name)
     views = {}
     for place, names in names_by_place.items():
-        titles = [*dict.fromkeys(title for name in names for title in kept[name]["times"])]
-        rows = [
-            [Cell(name), *(_cell(kept[name]["times"].get(title, {})) for title in titles)]
-            for name in names
-        ]
+        titles: dict[str, None] = {}
+        for name in names:
+            titles |= dict.fromkeys(kept[name]["times"])
+        rows = []
+        for name in names:
+            times = kept[name]["times"]
+            rows.append([Cell(name), *(_cell(times.get(title, {})) for title in titles)])
         # In two lines, so that a terminal has room for all.
         headings = [title.replace(", ", ",\n") for title in titles]
         columns = [Column("policy", False), *map(Column, headings)]

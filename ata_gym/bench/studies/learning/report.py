@@ -105,12 +105,12 @@ def summarise(test: pl.DataFrame) -> pl.DataFrame:
     Args:
         test: Rows of ``SCHEMA`` for the test seeds.
     """
-    rows = [
-        (name, quantity, reference, ratio)
-        for name in names_in(test)
-        for quantity in _QUANTITIES
-        for reference, ratio in ratios(test, test.filter(policy=name), quantity).items()
-    ]
+    rows = []
+    for name in names_in(test):
+        played = test.filter(policy=name)
+        for quantity in _QUANTITIES:
+            for reference, ratio in ratios(test, played, quantity).items():
+                rows.append((name, quantity, reference, ratio))
     return estimates(rows, ["policy", "quantity", "over"])
 
 
@@ -188,10 +188,14 @@ class _LearningContent:
         role_text = ", ".join(f"{role} is {name}" for role, name in self.roles.items())
         seeds_text = plural(self.note["seeds"], "test seed")
         columns = right(("after\nsteps", *self.shown_ratios().values()))
+        rows = []
+        for name, cells in self.rows().items():
+            texts = [cell.text for cell in cells]
+            rows.append((name, *texts))
         return Table(
             f"{self.title}\n{seeds_text}, geometric means; {role_text}",
             {"policy": LEFT, **columns},
-            [(name, *(cell.text for cell in cells)) for name, cells in self.rows().items()],
+            rows,
         )
 
     def refusals(self) -> list[str]:

@@ -232,8 +232,11 @@ def common_curve(lines: pl.DataFrame, rounds: int) -> pl.DataFrame:
         [(0, 5.0), (75, 2.0), (100, 1.0)]
     """
     time = pl.col("time")
-    rounds_at = (rounds * time / time.max().over("clock", "policy")).clip(0).round().cast(pl.Int64)
-    even = lines.filter(pl.col("policy").is_in(EVEN)).with_columns(round=rounds_at)
+    end = time.max().over("clock", "policy")
+    # A point of the traced picture may lie a little before 0.
+    rounds_at = (rounds * time / end).clip(0).round()
+    even = lines.filter(pl.col("policy").is_in(EVEN))
+    even = even.with_columns(round=rounds_at.cast(pl.Int64))
     return even.group_by("round").agg(pl.col("loss").mean()).sort("round")
 
 

@@ -29,7 +29,8 @@ def beside_norms(scenario: Scenario) -> str:
             relation = f"bounds each finite psi1 {norm_name}"
         clauses.append(f"{name} = {bound:,.6g} {relation} (up to {true_values.max():,.5g})")
     if not finite.all():
-        families = ", ".join(sorted({*np.array(scenario.pool.families)[~finite].tolist()}))
+        heavy = np.array(scenario.pool.families)[~finite].tolist()
+        families = ", ".join(sorted({*heavy}))
         clauses.append(
             f"the psi1 norm of {(~finite).sum()} workers ({families}) is infinite, so that no"
             " guarantee applies",

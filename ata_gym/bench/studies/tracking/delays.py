@@ -133,4 +133,5 @@ def between(records: pl.DataFrame, low: int, end: int) -> pl.DataFrame:
 def _sums(records: pl.DataFrame, low: int, end: int) -> Floats:
     """Expected round times of the policy and the oracles, added up between: (3, seeds)."""
     by_seed = between(records, low, end).group_by("seed", maintain_order=True)
-    return by_seed.agg(pl.col("expected", *ORACLES).sum()).drop("seed").to_numpy().T
+    sums = by_seed.agg(pl.col("expected", *ORACLES).sum())
+    return sums.drop("seed").to_numpy().T

@@ -184,9 +184,10 @@ class _Part(NamedTuple):
 
     def table(self) -> Table:
         """Return the table for a terminal."""
-        rows = [
-            (name, *(row[title].text for title in self.columns)) for name, row in self.cells.items()
-        ]
+        rows = []
+        for name, row in self.cells.items():
+            texts = [row[title].text for title in self.columns]
+            rows.append((name, *texts))
         heading = "\n".join([*self.played, *self.about])
         return Table(heading, {"policy": LEFT, **right(self.columns)}, rows)
 
@@ -348,7 +349,9 @@ def summarise_delays(delays: pl.Series, most: int) -> DelaySummary:
         ['> 100', '> 100']
     """
     rounds = np.sort(delays.fill_null(most + 1).to_numpy())
-    return DelaySummary(_rounds(float(np.median(rounds)), most), _rounds(float(rounds[-1]), most))
+    median = float(np.median(rounds))
+    longest = float(rounds[-1])
+    return DelaySummary(_rounds(median, most), _rounds(longest, most))
 
 
 def _rounds(number: float, most: int) -> Cell:

@@ -87,7 +87,8 @@ def goal(trajectory: pl.DataFrame, reading: LossReading) -> Goal:
     steps = trajectory.filter(pl.col("round") > 0)
     losses = reading(steps["loss"]).to_numpy()
     level = max(losses[0] / FIRST_PART, losses.min())
-    return Goal(float(level), int(steps["round"][int(np.argmax(losses <= level))]))
+    first = int(np.argmax(losses <= level))
+    return Goal(float(level), int(steps["round"][first]))
 
 
 def losses_on_clocks(

@@ -281,9 +281,11 @@ class _Record:
 def with_last(frame: pl.DataFrame, figures: Mapping[str, float]) -> pl.DataFrame:
     """A frame with a column for each figure, which has it in the last row."""
     is_last = pl.int_range(pl.len()) == pl.len() - 1
-    return frame.with_columns(
-        pl.when(is_last).then(pl.lit(value)).alias(name) for name, value in figures.items()
-    )
+    columns = []
+    for name, value in figures.items():
+        column = pl.when(is_last).then(pl.lit(value))
+        columns.append(column.alias(name))
+    return frame.with_columns(columns)
 
 
 def _digest(data: Path) -> str:

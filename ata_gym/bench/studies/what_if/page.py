@@ -105,13 +105,10 @@ def report_on(
     content = _WaysContent(note, steps, times, doubts, origins)
     # comparisons are over the steps that all ways have played
     parts = log_parts(min(content.steps_by_way.values()))
-    samples = {
-        quantity: {
-            name: np.array([values[part].sum() for part in parts])
-            for name, values in content.values(column).items()
-        }
-        for quantity, column in (("runtime", "round_time"), ("total_worker_time", "worker_time"))
-    }
+    samples: dict[str, dict[str, Floats]] = {"runtime": {}, "total_worker_time": {}}
+    for quantity, column in (("runtime", "round_time"), ("total_worker_time", "worker_time")):
+        for name, values in content.values(column).items():
+            samples[quantity][name] = np.array([values[part].sum() for part in parts])
     data = json.dumps(content.to_data(), indent=2, allow_nan=False)
     return Report(
         title=content.title,
@@ -168,13 +165,9 @@ class _WaysContent:
     @cached_property
     def records(self) -> pl.DataFrame:
         """The steps with runtime and total worker time, each added up from the first step on."""
-        sums = {"runtime": "round_time", "total_worker_time": "worker_time"}
-        return self.steps.select(
-            "policy",
-            "kind",
-            "round",
-            *(pl.col(column).cum_sum().over("policy").alias(name) for name, column in sums.items()),
-        )
+        sums = pl.col("round_time", "worker_time").cum_sum().over("policy")
+        records = self.steps.select("policy", "kind", "round", sums)
+        return records.rename({"round_time": "runtime", "worker_time": "total_worker_time"})
 
     @cached_property
     def savings(self) -> dict[str, Estimate]:

@@ -158,10 +158,15 @@ def when(lost: Floats, names: Sequence[str]) -> str:
     if not lost.any():
         return ""
     scores = lost / lost.mean() - _DENSITY
-    ranges = [part for one in _ranges(scores) for part in _without_gaps(one, lost)]
+    ranges: list[tuple[int, int]] = []
+    for one in _ranges(scores):
+        ranges += _without_gaps(one, lost)
     chosen = sorted(ranges[:_MOST_RANGES])
-    held = sum(float(lost[start:end].sum()) for start, end in chosen) / float(lost.sum())
-    part = sum(end - start for start, end in chosen) / len(lost)
+    lost_inside = sum(float(lost[start:end].sum()) for start, end in chosen)
+    steps_inside = sum(end - start for start, end in chosen)
+    # the parts of what was lost, and of the steps
+    held = lost_inside / float(lost.sum())
+    part = steps_inside / len(lost)
     if held < _LEAST_PART or (held < _CONCENTRATED * part and _are_by_chance(chosen, scores)):
         return "all along"
     text = ", ".join(_range_text(names[start], names[end - 1]) for start, end in chosen)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -117,14 +118,16 @@ class ClusterBackend(RealWorkers, AbstractContextManager["ClusterBackend"]):
             self._abandon()
             raise
         times = [tasks.seconds.get(worker, []) for worker in self.workers]
+        results = [len(worker_times) for worker_times in times]
         elapsed = self._array(tasks.elapsed)
+        computed = sum(map(sum, times))
         return RoundResult(
-            worker=np.repeat(np.arange(len(times)), [len(seconds) for seconds in times])[None],
-            duration=np.array([[seconds for worker_times in times for seconds in worker_times]]),
+            worker=np.repeat(np.arange(len(times)), results)[None],
+            duration=np.array([[*chain.from_iterable(times)]]),
             elapsed=elapsed,
             started=noise_keys.started + self._array(tasks.started).astype(np.int64),
             round_time=np.array([tasks.round_time]),
-            worker_time=np.array([sum(map(sum, times)) + elapsed.sum()]),
+            worker_time=np.array([computed + elapsed.sum()]),
             lost=np.array([tasks.lost_tasks]),
             latency=np.zeros_like(elapsed),
         )

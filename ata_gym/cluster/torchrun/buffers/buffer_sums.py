@@ -244,11 +244,11 @@ class BufferSums:
             return {}
         if not self._is_checked:
             # What did not change in this round may change again in the next one.
-            values |= {
-                name: value
-                for name, value in self._layout.values.items()
-                if not any(name in each.entries and each.entries[name].changed for each in tables)
-            }
+            changed_now: set[str] = set()
+            for each in tables:
+                changed_now |= {name for name, entry in each.entries.items() if entry.changed}
+            earlier = self._layout.values.items()
+            values |= {name: value for name, value in earlier if name not in changed_now}
         # All ranks come here, also one whose round fails later on.
         self._layout = Layout(values)
         return layout.unpacked(sums, self._budget)

@@ -171,8 +171,9 @@ class BufferSnapshot:
                 continue
             if key not in module._buffers:
                 module.register_buffer(key, None, persistent=persistent)
-            others = places[id(module._buffers[key])]
-            if len(others) > 1 and not all(_is_equal(values.get(each), value) for each in others):
+            sharers = places[id(module._buffers[key])]
+            all_get_it = all(_is_equal(values.get(sharer), value) for sharer in sharers)
+            if len(sharers) > 1 and not all_get_it:
                 module._buffers[key] = None
             _write(module, key, value)
 

@@ -100,9 +100,13 @@ def censored_distributions(belief: DistributionBelief, size: int) -> CensoredDis
     scale = _means(*arguments, 1.0)
     lower = _means(*arguments, 2.0)
     slices = own_sample(belief, size, scale)
-    times = trust[:, :, None] * slices + ((1.0 - trust) * scale)[:, :, None] * common[:, None, :]
+    of_own = trust[:, :, None] * slices
+    of_shape = ((1.0 - trust) * scale)[:, :, None] * common[:, None, :]
+    times = of_own + of_shape
     falls = np.log2(np.maximum(scale, 1e-300) / np.maximum(lower, 1e-300))
-    variance = common.var(axis=1)[:, None] / (tasks + 1.0) + falls**2 / (belief.counts + 1.0)
+    from_times = common.var(axis=1)[:, None] / (tasks + 1.0)
+    from_finished = falls**2 / (belief.counts + 1.0)
+    variance = from_times + from_finished
     evidence = np.where(belief.untried(), 1.0, 1.0 / np.maximum(variance, _LEAST_VARIANCE))
     return CensoredDistributions(times, evidence)
 

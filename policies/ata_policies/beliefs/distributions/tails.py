@@ -24,7 +24,9 @@ def picked(values: Any, places: Ints) -> Any:
         values: (E, n) the values.
         places: (E, ...) the places, from 0 to n - 1; the result has this shape.
     """
-    return values[np.arange(len(places)).reshape(-1, *[1] * (places.ndim - 1)), places]
+    # The numbers of the rows, with an axis for each axis of ``places``.
+    rows = np.arange(len(places)).reshape(-1, *[1] * (places.ndim - 1))
+    return values[rows, places]
 
 
 class Members(NamedTuple):

@@ -178,13 +178,11 @@ class RaceSearch:
     def search(self) -> Choice:
         """Search from the best of every second number of workers and of tasks, on few rounds."""
         # the ends of both scales are always among them
-        every_second = product(*(sorted({*range(0, end, 2), end}) for end in self._last))
-        rough = self._play(list(every_second), min(_ROUGH_ROUNDS, self._replicates))
-        return self._search_from(
-            min(rough, key=lambda place: rough[place].total(self._price)),
-            STRIDE,
-            None,
-        )
+        scales = [sorted({*range(0, end, 2), end}) for end in self._last]
+        every_second = list(product(*scales))
+        rough = self._play(every_second, min(_ROUGH_ROUNDS, self._replicates))
+        best = min(rough, key=lambda place: rough[place].total(self._price))
+        return self._search_from(best, STRIDE, None)
 
     def search_from(
         self,
@@ -254,7 +252,8 @@ class RaceSearch:
         """Play races, by their places; the costs of each are returned."""
         if not places:
             return {}
-        size, tasks = np.array([(self._workers[i], self._tasks[j]) for i, j in places]).T
+        size = np.array([self._workers[i] for i, _ in places])
+        tasks = np.array([self._tasks[j] for _, j in places])
         inside = np.arange(size.max()) < size[:, None]
         fastest = slice(int(size.max()))
         if self._latency is None:
@@ -409,7 +408,8 @@ def _scale(start: int, end: int) -> list[int]:
     """Return whole numbers from ``start`` to ``end``, which grow by 6 % and at least 1."""
     numbers = [start]
     while numbers[-1] < end:
-        numbers.append(min(end, max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))))
+        larger = max(numbers[-1] + 1, round(numbers[-1] * _GROWTH))
+        numbers.append(min(end, larger))
     return numbers
 
 

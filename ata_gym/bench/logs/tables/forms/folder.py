@@ -3,8 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from ata_gym.bench.logs.formats import Options
@@ -50,7 +52,9 @@ def read_folder(path: Path, options: Options) -> Table:
         ValueError: If it holds no tables, or tables that say the same rank and step.
     """
     tables, others = _tables_in(path, options)
-    remarks = list(dict.fromkeys(remark for table in tables.values() for remark in table.remarks))
+    # Files often share a remark, which is said once.
+    all_remarks = chain.from_iterable(table.remarks for table in tables.values())
+    remarks = list(dict.fromkeys(all_remarks))
     others += _of_other_columns(tables, options)
     frames = {name: table.frame for name, table in tables.items()}
     worker_columns = _worker_columns(frames, options)
@@ -114,19 +118,19 @@ def _tables_in(path: Path, options: Options) -> tuple[dict[str, Table], list[str
 def _of_other_columns(tables: dict[str, Table], options: Options) -> list[str]:
     """Take out the tables that have other columns than most, and return their names."""
     named = (options.duration or "").split(",")
-    with_times = {
-        name: frozenset(table.frame.columns)
-        for name, table in tables.items()
-        if any(is_time(column) or column in named for column in table.frame.columns)
-    }
+    with_times = {}
+    for name, table in tables.items():
+        columns = frozenset(table.frame.columns)
+        if any(is_time(column) or column in named for column in columns):
+            with_times[name] = columns
     if not with_times:
         return []
-    usual_columns = Counter(with_times.values()).most_common(1)[0][0]
-    others = [
-        name
-        for name in tables
-        if len(with_times.get(name, frozenset()) & usual_columns) < len(usual_columns) / 2
-    ]
+    ((usual_columns, _),) = Counter(with_times.values()).most_common(1)
+    others = []
+    for name in tables:
+        usual_here = with_times.get(name, frozenset()) & usual_columns
+        if len(usual_here) < len(usual_columns) / 2:
+            others.append(name)
     for name in others:
         del tables[name]
     return others
@@ -138,13 +142,12 @@ def _worker_columns(frames: Mapping[str, pl.DataFrame], options: Options) -> lis
     named = (options.worker or "").split(",")
     if any(columns.issuperset(named) for columns in present):
         return named
-    columns = [
-        name
-        for name in next(iter(frames.values())).columns
-        if is_worker(name)
-        and all(name in columns for columns in present)
-        and not any(frame[name].dtype.is_nested() for frame in frames.values())
-    ]
+    columns = []
+    for name in next(iter(frames.values())).columns:
+        if not is_worker(name) or not all(name in columns_there for columns_there in present):
+            continue
+        if not any(frame[name].dtype.is_nested() for frame in frames.values()):
+            columns.append(name)
     if not columns:
         return []
     identities = [frame.select(columns).unique().rows() for frame in frames.values()]
@@ -185,7 +188,8 @@ def _with_workers(
     labels = {name: _without_endings(name) for name in frames}
     keys = {name: key for name, label in labels.items() if (key := worker_key(label))}
     # files of one rank go on where others end; in "gpu8/a.csv" it is not the worker that is said
-    of_one_rank = any(word.endswith(("rank", "worker")) for key in keys.values() for word, _ in key)
+    worker_words = [word for word, _ in chain.from_iterable(keys.values())]
+    of_one_rank = any(word.endswith(("rank", "worker")) for word in worker_words)
     if len(frames) > 1 and len(set(keys.values())) < 2 and not of_one_rank:
         ranks: Sequence[int | str] = differing_parts([*labels.values()])
         keys = dict.fromkeys(labels, ())
@@ -286,16 +290,11 @@ def _repeated(
     if not keys:
         return ""
     heights = [table.height for table in frames.values()]
-    file = pl.Series("file", [*range(len(frames))]).repeat_by(pl.Series(heights)).explode()
+    file = pl.Series(np.repeat(np.arange(len(frames)), heights))
     file_column = pl.col("file of the row")
-    repeated = (
-        frame.select(keys)
-        .with_columns(file.alias("file of the row"))
-        .group_by(keys)
-        .agg(first=file_column.min(), last=file_column.max())
-        .filter(pl.col("first") != pl.col("last"))
-        .sort(keys)
-    )
+    rows = frame.select(keys).with_columns(file.alias("file of the row"))
+    by_key = rows.group_by(keys).agg(first=file_column.min(), last=file_column.max())
+    repeated = by_key.filter(pl.col("first") != pl.col("last")).sort(keys)
     if not repeated.height:
         return ""
     row = repeated.row(0, named=True)

@@ -82,12 +82,10 @@ def _has_times(dtype: Any) -> bool:
 
 def _exploded(frame: pl.DataFrame, lists: list[str]) -> pl.DataFrame:
     """A row for each item of the lists; fields of the items keep their names where they can."""
-    inner = {
-        field.name
-        for name in lists
-        for field in getattr(getattr(frame[name].dtype, "inner", None), "fields", ())
-    }
-    names_inside = inner | set(lists)
+    names_inside = set(lists)
+    for name in lists:
+        item = getattr(frame[name].dtype, "inner", None)
+        names_inside.update(field.name for field in getattr(item, "fields", ()))
     names_outside = set(frame.columns) - set(lists)
     of_workers = any(map(is_worker, names_outside))
     of_rounds = any(map(is_round, names_outside))
@@ -97,10 +95,11 @@ def _exploded(frame: pl.DataFrame, lists: list[str]) -> pl.DataFrame:
         index = "rank"
     else:
         index = "step"
+    length = pl.col(lists[0]).list.len()
     if index is not None:
-        frame = frame.with_columns(pl.int_ranges(pl.col(lists[0]).list.len()).alias(index))
+        frame = frame.with_columns(pl.int_ranges(length).alias(index))
         lists = [*lists, index]
-    frame = frame.filter(pl.col(lists[0]).list.len() > 0).explode(lists)
+    frame = frame.filter(length > 0).explode(lists)
     columns = []
     taken = set(frame.columns) - set(lists)
     for column in frame:

@@ -127,12 +127,16 @@ def _columns_of_ranks(names: list[str]) -> Cells:
     others = [name for name in names if not _numbers_rows(name) and not _is_of_all(name)]
     if len(others) > 1 and all(name.isdecimal() for name in others):
         return {name: (int(name), "duration") for name in others}
-    letters = [_SHORT_WORKER.fullmatch(name) for name in others]
-    if len(others) > 1 and len({match and match[1] for match in letters}) == 1 and all(letters):
-        return {match[0]: (int(match[2]), "duration") for match in letters if match}
-    counted = [match for name in others if (match := _COUNTED.fullmatch(name))]
-    for metric in dict.fromkeys(match["metric"] for match in counted):
-        numbers = {match[0]: int(match["number"]) for match in counted if match["metric"] == metric}
+    short = [match for name in others if (match := _SHORT_WORKER.fullmatch(name))]
+    letters = {match[1] for match in short}
+    if len(others) > 1 and len(short) == len(others) and len(letters) == 1:
+        return {match[0]: (int(match[2]), "duration") for match in short}
+    numbers_by_metric: dict[str, dict[str, int]] = {}
+    for name in others:
+        counted = _COUNTED.fullmatch(name)
+        if counted:
+            numbers_by_metric.setdefault(counted["metric"], {})[name] = int(counted["number"])
+    for metric, numbers in numbers_by_metric.items():
         if len(numbers) > 1 and is_time(metric) and not names_worker(metric):
             return {name: (number, metric) for name, number in numbers.items()}
         if len(numbers) > 1 and is_worker(metric.removesuffix("s")) and metric.endswith("s"):
@@ -183,5 +187,6 @@ def _rows_of(frame: pl.DataFrame, cells: Cells, *, count_rows: bool) -> pl.DataF
     for worker, series in columns.items():
         part = pl.DataFrame([*(frame[name] for name in others), *series.values()])
         has_entry = pl.any_horizontal(pl.col(metric).is_not_null() for metric in series)
-        parts.append(part.filter(has_entry).select(pl.lit(worker).alias("rank"), pl.all()))
+        part = part.filter(has_entry)
+        parts.append(part.select(pl.lit(worker).alias("rank"), pl.all()))
     return pl.concat(parts, how="diagonal_relaxed")

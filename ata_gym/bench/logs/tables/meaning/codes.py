@@ -38,6 +38,17 @@ def texts_of(column: pl.Series) -> pl.Series | None:
     return column.cast(pl.String).str.strip_chars().fill_null("")
 
 
+def codes_of(texts: pl.Series, entries: pl.Series) -> Ints:
+    """Return the place of each text among the entries.
+
+    Example:
+        >>> codes_of(pl.Series(["b", "a", "b"]), pl.Series(["a", "b"])).tolist()
+        [1, 0, 1]
+    """
+    codes = texts.cast(pl.Enum(entries)).to_physical()
+    return codes.to_numpy().astype(np.int64)
+
+
 def distinct(code: Ints) -> Ints:
     """Return the distinct numbers, in order; ``np.unique`` is slow on many.
 

@@ -218,7 +218,8 @@ def _grows(frame: pl.DataFrame, name: str, worker: Sequence[str]) -> bool:
     except ValueError:
         return False
     by_worker = frame.select(worker).with_columns(seconds=seconds)
-    growth = by_worker.select(pl.col("seconds").diff().over(worker)).to_series().drop_nulls()
+    differences = by_worker.select(pl.col("seconds").diff().over(worker))
+    growth = differences.to_series().drop_nulls()
     return len(growth) >= _CLOCK_ROWS and bool((growth >= 0).all()) and bool((growth > 0).any())
 
 

@@ -6,7 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.logs.tables.meaning.codes import distinct, integers, texts_of, varies
+from ata_gym.bench.logs.tables.meaning.codes import (
+    codes_of,
+    distinct,
+    integers,
+    texts_of,
+    varies,
+)
 from ata_gym.bench.logs.tables.meaning.columns import Columns
 from ata_gym.bench.logs.tables.roles import RANKS, SLOTS, is_named
 from ata_gym.bench.logs.tables.times import whole_numbers
@@ -90,10 +96,11 @@ def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, 
             if varies(cell, epoch):
                 joint = epoch * len(rounds) + number
                 present, number = np.unique(joint, return_inverse=True)
-                rounds = [
-                    f"{entries[one // len(rounds)]}:{rounds[one % len(rounds)]}"
-                    for one in present.tolist()
-                ]
+                names = []
+                for code in present.tolist():
+                    epoch_place, round_place = divmod(code, len(rounds))
+                    names.append(f"{entries[epoch_place]}:{rounds[round_place]}")
+                rounds = names
         return number, rounds
     if not epochs:
         number = places(worker)
@@ -104,8 +111,11 @@ def step_of(frame: pl.DataFrame, columns: Columns, worker: Ints) -> tuple[Ints, 
         return epoch, entries
     joint = epoch * (place.max() + 1) + place
     present, number = np.unique(joint, return_inverse=True)
-    size = place.max() + 1
-    return number, [f"{entries[one // size]}:{one % size + 1}" for one in present.tolist()]
+    names = []
+    for code in present.tolist():
+        epoch_place, step = divmod(code, int(place.max()) + 1)
+        names.append(f"{entries[epoch_place]}:{step + 1}")
+    return number, names
 
 
 def epochs_of(frame: pl.DataFrame, columns: Columns) -> dict[str, pl.Series]:
@@ -157,8 +167,7 @@ def _ordered(texts: pl.Series) -> tuple[Ints, list[str]]:
     entries = texts.unique()
     numbers = entries.str.extract(r"(\d+\.?\d*)").cast(pl.Float64, strict=False)
     table = pl.DataFrame({"entry": entries, "number": numbers}).sort("number", "entry")
-    code = texts.cast(pl.Enum(table["entry"])).to_physical().to_numpy().astype(np.int64)
-    return code, table["entry"].to_list()
+    return codes_of(texts, table["entry"]), table["entry"].to_list()
 
 
 def _numbered(column: pl.Series) -> tuple[Ints, list[str]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from ata_gym.bench.logs.tables.meaning.codes import distinct, texts_of, varies
+from ata_gym.bench.logs.tables.meaning.codes import codes_of, distinct, texts_of, varies
 from ata_gym.bench.logs.tables.words import (
     has_time_word,
     is_evaluation,
@@ -57,13 +57,14 @@ class Kinds(NamedTuple):
 
     def part(self, kept: Mask) -> "Kinds":
         """Return the kinds of some rows."""
-        codes = {name: code[kept] for name, code in self.codes.items()}
-        present = {name: distinct(code).tolist() for name, code in codes.items()}
-        entries = {name: self.entries[name] for name in codes}
-        return Kinds(
-            {name: np.searchsorted(present[name], code) for name, code in codes.items()},
-            {name: [entries[name][index] for index in present[name]] for name in codes},
-        )
+        codes = {}
+        entries = {}
+        for name, all_codes in self.codes.items():
+            code = all_codes[kept]
+            present = distinct(code).tolist()
+            codes[name] = np.searchsorted(present, code)
+            entries[name] = [self.entries[name][index] for index in present]
+        return Kinds(codes, entries)
 
 
 def chosen_rows(frame: pl.DataFrame, where: Mapping[str, Sequence[str]]) -> pl.DataFrame:
@@ -117,7 +118,7 @@ def kinds_of(frame: pl.DataFrame, columns: Sequence[str]) -> Kinds:
         few = 1 < len(names) <= max(2.0, _MOST_KINDS * frame.height)
         if few and _may_be_kinds(name, names):
             names = names.sort()
-            codes[name] = texts.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
+            codes[name] = codes_of(texts, names)
             entries[name] = names.to_list()
     return Kinds(codes, entries)
 
@@ -201,13 +202,13 @@ def chosen_kinds(
     """
     several = [name for name in kinds.codes if varies(cell, kinds.codes[name])]
     chosen = [name for name in several if name in where]
-    open_columns = [
-        name
-        for name in several
-        if name not in where
+    open_columns = []
+    for name in several:
+        if name in where:
+            continue
         # what is summed was chosen: finer kinds of it matter if some of them are waiting
-        and (not chosen or any(is_waiting(_label(name, entry)) for entry in kinds.entries[name]))
-    ]
+        if not chosen or any(is_waiting(_label(name, entry)) for entry in kinds.entries[name]):
+            open_columns.append(name)
     if open_columns:
         usual = [name for name in open_columns if not _KIND_WORDS.isdisjoint(words(name))]
         name = min(usual or open_columns, key=lambda name: len(kinds.entries[name]))

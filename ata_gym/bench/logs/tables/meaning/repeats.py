@@ -121,7 +121,9 @@ def tasks_of(keys: Keys, recorded: bool) -> list[str]:
         ]
     step = int(unequal.argmax())
     many = int(counts[step].argmax())
-    few = int(np.where(present[step], counts[step], counts.max() + 1).argmin())
+    # A worker without a row is not in the step.
+    counts_there = np.where(present[step], counts[step], counts.max() + 1)
+    few = int(counts_there.argmin())
     raise ValueError(
         f"worker {keys.workers[many]} has {counts[step, many]} rows in step {keys.steps[step]},"
         f" and worker {keys.workers[few]} has {counts[step, few]}; such unequal numbers are in"
@@ -183,7 +185,8 @@ def _go_on(sort: Ints, step: Ints, number: Ints) -> bool:
     np.minimum.at(first, one_pass, step)
     np.maximum.at(last, one_pass, step)
     later = (count > 0) & (np.arange(len(count)) % passes > 0)
-    return bool((count[later] >= _LEAST_WITHOUT_GAPS * (last - first + 1)[later]).all())
+    length = (last - first + 1)[later]
+    return bool((count[later] >= _LEAST_WITHOUT_GAPS * length).all())
 
 
 def _alike(sort: Ints, step: Ints) -> bool:
@@ -207,5 +210,7 @@ def _begin_again(sort: Ints, step: Ints, number: Ints) -> bool:
     np.minimum.at(first, (sort, number), step)
     # not every worker has rows of every kind
     first = first[first[:, 0] < nowhere]
-    all_pass = bool((first[:, : max(2, passes - 1)] < nowhere).all())
-    return all_pass and bool(((first == 0) | (first == nowhere)).all())
+    whole_passes = first[:, : max(2, passes - 1)]
+    all_pass = bool((whole_passes < nowhere).all())
+    begin_at_0 = bool(((first == 0) | (first == nowhere)).all())
+    return all_pass and begin_at_0

@@ -107,7 +107,8 @@ def log_of(rows: Rows, options: Options) -> Log:
 def _rows_of_work(frame: pl.DataFrame, columns: Columns) -> tuple[pl.DataFrame, list[str]]:
     """The rows that have a time and are of a worker, and remarks on the others."""
     remarks = []
-    without = frame.select(pl.all_horizontal(pl.col(columns.duration).is_null())).to_series()
+    has_none = pl.all_horizontal(pl.col(columns.duration).is_null())
+    without = frame.select(has_none).to_series()
     if without.any() and not without.all():
         names = listed(columns.duration)
         remarks.append(f"{without.sum()} rows have no entry of {names}, and are left out.")

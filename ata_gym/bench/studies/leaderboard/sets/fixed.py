@@ -218,13 +218,16 @@ def _serverless() -> Pool:
     usual, rare, length = _noise(workers, tasks, 3)
     shocks = ndtri(usual)
     # An autoregressive process of correlation 0.9 and variance 1, along the tasks of a worker.
+    innovation = (1 - 0.9**2) ** 0.5
     level = np.empty((workers, tasks))
     level[:, 0] = shocks[:, 0]
     for k in range(1, tasks):
-        level[:, k] = 0.9 * level[:, k - 1] + (1 - 0.9**2) ** 0.5 * shocks[:, k]
-    usual_time = 40.0 * np.exp(0.3 * ndtri((np.arange(workers) + 0.5) / workers))
+        level[:, k] = 0.9 * level[:, k - 1] + innovation * shocks[:, k]
+    probabilities = (np.arange(workers) + 0.5) / workers
+    usual_time = 40.0 * np.exp(0.3 * ndtri(probabilities))
     times = usual_time[:, None] * np.exp(0.12 * level)
-    return pools.trace(list(np.where(rare < 0.003, 12.0 + 24.0 * length, 1.0) * times))
+    times_as_long = np.where(rare < 0.003, 12.0 + 24.0 * length, 1.0)
+    return pools.trace(list(times_as_long * times))
 
 
 def _drifting() -> Pool:

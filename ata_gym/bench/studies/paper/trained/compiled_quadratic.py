@@ -53,7 +53,8 @@ class CompiledQuadratic(Trainer):
         problem: Any = self.problem
         played = np.arange(self.round, self.round + rounds)[:, None]
         keys = derive_keys(self._gradient_key, played, np.arange(self.budget))
-        noise = problem.draw(keys.ravel()).numpy().reshape(keys.shape).mean(axis=1)
+        draws = problem.draw(keys.ravel()).numpy()
+        noise = draws.reshape(keys.shape).mean(axis=1)
         start = self.model.x.detach().numpy()  # type: ignore[operator]
         minimiser = problem.minimiser.numpy()
         step = np.float64(self.optimizer_choice.lr)

@@ -98,11 +98,13 @@ def summarise(records: Mapping[int, pl.DataFrame]) -> pl.DataFrame:
     frames = []
     for n, frame in records.items():
         totals = statistics.summarise(frame)
-        means = totals.filter(pl.col("quantity").is_in(["runtime", "regret"])).with_columns(
+        sums = totals.filter(pl.col("quantity").is_in(["runtime", "regret"]))
+        means = sums.with_columns(
             pl.col("quantity").replace({"runtime": "round_time", "regret": "mean_regret"}),
             pl.col("mean", "low", "high") / pl.lit(frame["round"].max()),
         )
-        frames.append(pl.concat([totals, means]).select(pl.lit(n, pl.Int64).alias("n"), pl.all()))
+        joint = pl.concat([totals, means])
+        frames.append(joint.select(pl.lit(n, pl.Int64).alias("n"), pl.all()))
     return pl.concat(frames)
 
 
@@ -214,17 +216,17 @@ class _QuadraticContent:
             name = f"icml2025-quadratic, {growth}"
         tables = [*self._tables().values()]
         first = next(iter(self.reports.values()))
+        samples = dict(first.samples)
+        for report in self.reports.values():
+            samples |= report.samples
+        records = [report.records for report in self.reports.values()]
         return Report(
             title=f"{name} ({self.about})",
             summary=self.summary,
             tables=tables,
             findings="\n".join(self._sentences()),
-            samples={
-                scope: samples
-                for report in self.reports.values()
-                for scope, samples in report.samples.items()
-            },
-            records=pl.concat((report.records for report in self.reports.values()), how="diagonal"),
+            samples=samples,
+            records=pl.concat(records, how="diagonal"),
             page=self.page,
             files={
                 f"{growth}.md": markdown(tables),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from textwrap import wrap
 
 import polars as pl
@@ -84,14 +85,21 @@ class LossContent:
     def page(self) -> Page:
         """Make the page: the page of the clocks, with the losses before them."""
         note = self.note
-        clocks = report_on(
+        report_of_clocks = report_on(
             {**note, "loss_curve": None, "least_cost": None},
             self.records,
             self.tasks,
             self.origins,
-        ).page()
+        )
+        clocks = report_of_clocks.page()
         series = self._series()
-        rows = self._charts()
+        charts_of_losses = chain.from_iterable(self._charts())
+        charts_of_clocks = [section for section in clocks.sections if section.id in _CLOCKS]
+        remarks = [*clocks.remarks]
+        equal_clocks = losses.equal_clocks_note(self.records)
+        if equal_clocks:
+            remarks.append(equal_clocks)
+        remarks += filter(None, self._rate_notes())
         return clocks._replace(
             study=note["study"],
             title=f"{note['problem']} on {note['title']}",
@@ -101,13 +109,10 @@ class LossContent:
             sections=[
                 self._overview(series),
                 *self._rates(),
-                *(chart for clock_charts in rows for chart in clock_charts),
-                *(section for section in clocks.sections if section.id in _CLOCKS),
+                *charts_of_losses,
+                *charts_of_clocks,
             ],
-            remarks=[
-                *clocks.remarks,
-                *filter(None, (losses.equal_clocks_note(self.records), *self._rate_notes())),
-            ],
+            remarks=remarks,
         )
 
     def drawing(self) -> Drawing:

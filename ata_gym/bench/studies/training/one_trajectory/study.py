@@ -187,16 +187,21 @@ class LossStudy(Study):
         if note["tuning"] is not None:
             trials = read_trials(folder, note["tuning"])
             note = _with_rates(note, chosen_rates(trials))
-        files = {entry["label"]: result(store, entry["label"]) for entry in note["methods"]}
-        return LossContent(
+        methods = {}
+        for entry in note["methods"]:
+            file = result(store, entry["label"])
+            if finished(file):
+                methods[entry["label"]] = read_frame(file)
+        content = LossContent(
             note,
             read_frame(trajectory_files(store)[0]),
             store.results(policies),
-            {label: read_frame(file) for label, file in files.items() if finished(file)},
+            methods,
             read_tasks(store, policies),
             origin([store.result(policy) for policy in policies]),
             trials,
-        ).report()
+        )
+        return content.report()
 
     def leave(self, report: Report, folder: Path) -> LeftFiles:
         left = leave(report, folder)

@@ -86,14 +86,14 @@ class Tuning:
             rate = choice.rate(experiment, trainer.problem, lr)
             if choice.kind is None and rate is not None:
                 rates[choice.label] = rate
+        grid = {}
+        for label, rate in rates.items():
+            # In three digits, so that what is printed is what is used.
+            grid[label] = [float(f"{rate * factor:.3g}") for factor in FACTORS]
         return cls(
             max(1, experiment.rounds // PART),
             experiment.seed + experiment.seeds,
-            # In three digits, so that what is printed is what is used.
-            {
-                label: [float(f"{rate * factor:.3g}") for factor in FACTORS]
-                for label, rate in rates.items()
-            },
+            grid,
         )
 
     def to_data(self) -> dict[str, Any]:
@@ -244,14 +244,14 @@ def tune(trials: Sequence[Trial], training: Training, folder: Folder, effort: Ef
     )
     totals = Counter[str]()
     for trial in trials:
-        totals[trial.label] += trial.total
+        totals[f"tuning {trial.label}"] += trial.total
     done = Counter[str]()
     try:
         with (
             named_failure(f"the problem {training.problem}"),
             store.withdrawn_on_failure(folder),
             deterministic(training.threads),
-            progress_bars({f"tuning {label}": total for label, total in totals.items()}) as update,
+            progress_bars(totals) as update,
         ):
             for trial in trials:
                 bar = f"tuning {trial.label}"

@@ -184,10 +184,10 @@ class SeparateContent:
     def _overview(self) -> Tables:
         """The table of the page, in which what ends first stands first."""
         kinds = {line.name: line.kind for line in self._series()} | kinds_in_words(self.note)
-        rows = [
-            [Cell(name), Cell(kinds[name]), *(Cell(f"{figure:.4g}", figure) for figure in figures)]
-            for name, *figures in self.summary().sort("runtime").iter_rows()
-        ]
+        rows = []
+        for name, *figures in self.summary().sort("runtime").iter_rows():
+            cells = [Cell(f"{figure:.4g}", figure) for figure in figures]
+            rows.append([Cell(name), Cell(kinds[name]), *cells])
         columns = [
             Column("policy", False),
             Column("kind", False, wide=True),

@@ -278,7 +278,8 @@ def _measured_pool(clock: DeviceClock, path: Path, made_by: Provenance) -> Pool:
             pl.DataFrame({"worker": worker, "task": task, "duration": times.T.ravel()}),
             made_by,
         )
-    return trace(list(store.read_frame(path)["duration"].to_numpy().reshape(MEASURED, n).T))
+    durations = store.read_frame(path)["duration"].to_numpy()
+    return trace(list(durations.reshape(MEASURED, n).T))
 
 
 def _train(

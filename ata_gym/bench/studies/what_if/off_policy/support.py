@@ -104,7 +104,8 @@ def cannot_bear(log: Log, tasks: Floats) -> str:
 
 def _in_long_gap(there: Mask) -> Mask:
     """Which steps, (steps,), are in a long row of steps without a worker."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[True], there, [True]]).astype(int)))
+    bordered = np.concatenate([[True], there, [True]]).astype(int)
+    edges = np.flatnonzero(np.diff(bordered))
     in_gap = np.zeros_like(there)
     for start, end in edges.reshape(-1, 2).tolist():
         in_gap[start:end] = end - start >= _LONG_GAP
