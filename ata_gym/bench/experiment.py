@@ -231,7 +231,8 @@ class Experiment:
             next(play(tried, envs, self.seed))
         except MemoryError:
             raise
-        except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+        except (Exception, SystemExit) as error:
+            # A policy of the user's may raise anything.
             # A ValueError that no code of the user's raised is ours, and already has a sentence.
             if tried is None and isinstance(error, ValueError) and place_of(error) is None:
                 raise

@@ -223,7 +223,8 @@ class Redraw(Change):
             if np.iterable(changes):
                 members.extend(changes)
             else:
-                members.append(None)  # no list, and so refused below
+                # It is no list, and so refused below.
+                members.append(None)
         for member in members:
             if not isinstance(member, Change) or member.single:
                 raise ValueError(

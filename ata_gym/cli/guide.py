@@ -53,7 +53,8 @@ def where_to_read(command: str) -> str:
     page = PAGES[command]
     try:
         urls = metadata("ata-gym").get_all("Project-URL") or []
-    except PackageNotFoundError:  # it runs from a folder without an install
+    except PackageNotFoundError:
+        # it runs from a folder without an install
         urls = []
     for url in urls:
         if url.startswith(_SOURCE):

@@ -182,7 +182,8 @@ class _AgentPolicy(Policy[WorkerMemory, NoPlan]):
         """Return the workers that the agent starts one by one, until it lets time pass."""
         started = np.zeros((len(state.round), self.setting.n), np.int64)
         present = present_mask(present_in(observation), started.shape)
-        going = np.ones(len(started), np.bool_)  # rows that have not let time pass
+        # the rows that have not let time pass yet
+        going = np.ones(len(started), np.bool_)
         while going.any():
             idle = present & (observation["running"] == 0) & (started == 0)
             going &= idle.any(axis=1)

@@ -105,7 +105,8 @@ def full_scenario_card(scenario: Scenario) -> Card:
         promise = "; ".join(
             f"{version}: {guarantee.statement}" for version, guarantee in guarantees
         )
-    except ValueError as error:  # heavy tails
+    except ValueError as error:
+        # Nothing is proved for heavy tails.
         promise = str(error)
     facts = {
         "uniform phase": f"all scores 0 to about round: {'; '.join(phases)}",

@@ -132,7 +132,8 @@ def _check_numbers(checked: Observation, fields: tuple[_Field, ...], n: int, bud
         n: Workers.
         budget: Results that a round needs.
     """
-    with np.errstate(invalid="ignore"):  # comparisons with NaN
+    # comparisons with NaN would warn
+    with np.errstate(invalid="ignore"):
         # one compiled pass over all numbers; which field is wrong is looked for only where one is,
         # or where a time is too long to be added up
         faulty = np.count_nonzero(
@@ -144,7 +145,8 @@ def _check_numbers(checked: Observation, fields: tuple[_Field, ...], n: int, bud
         if "allocation" in checked:
             tasks = checked["allocation"]
             faulty += np.count_nonzero((tasks < 0) | (tasks > budget))
-        if "missing" in checked:  # in dispatch
+        # only dispatch has it
+        if "missing" in checked:
             round_state = checked["missing"], checked["started"], checked["running"], checked["age"]
             faulty += np.count_nonzero(_dispatch_faults(*round_state, budget))
         if faulty:

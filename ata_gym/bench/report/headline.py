@@ -93,7 +93,8 @@ def best_of(samples: Samples, names: Sequence[str]) -> tuple[str, list[str]]:
     policies of the samples, not only for pairs of ``names``.
     """
     values_by_policy = samples[what_counts(samples)]
-    with np.errstate(divide="ignore"):  # recorded times may be 0
+    # Recorded times may be 0.
+    with np.errstate(divide="ignore"):
         best = min(names, key=lambda name: float(np.log(values_by_policy[name]).mean()))
     different = different_in_ratio(values_by_policy)
     other_names = [name for name in names if name != best]

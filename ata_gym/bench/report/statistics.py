@@ -149,7 +149,8 @@ class Estimate(NamedTuple):
         Each scenario has values on the same seeds, shape (seeds,), of both; ``successive`` is as
         for ``estimate``.
         """
-        with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
+        # Recorded times may be 0.
+        with np.errstate(divide="ignore", invalid="ignore"):
             logarithms = [
                 np.log(a) - np.log(b) for a, b in zip(numerators, denominators, strict=True)
             ]
@@ -180,7 +181,8 @@ def estimates(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> pl.DataF
 
 def quantile(seeds: int) -> float:
     """Return Student's quantile for an interval over so many seeds; NaN for one seed."""
-    return float(stdtrit(seeds - 1, _ENDS[1]))  # importing scipy.stats takes a second
+    # Importing scipy.stats for it would take a second.
+    return float(stdtrit(seeds - 1, _ENDS[1]))
 
 
 def values(records: pl.DataFrame, policy: str, quantity: str) -> Floats:
@@ -361,7 +363,8 @@ def performance_profile(costs: Mapping[str, Sequence[Floats]]) -> pl.DataFrame:
     for policy, scenario_costs in costs.items():
         relative[policy] = []
         for policy_costs, least in zip(scenario_costs, least_costs, strict=True):
-            with np.errstate(divide="ignore", invalid="ignore"):  # recorded times may be 0
+            # Recorded times may be 0.
+            with np.errstate(divide="ignore", invalid="ignore"):
                 seed_ratios = policy_costs / least
             relative[policy].append(seed_ratios)
             # 0 / 0 is a ratio of 1.
@@ -373,7 +376,8 @@ def performance_profile(costs: Mapping[str, Sequence[Floats]]) -> pl.DataFrame:
     ratios = np.geomspace(1.0, largest_ratio, _PROFILE_RATIOS)
     frames = []
     for policy, scenario_ratios in relative.items():
-        rng = np.random.default_rng(0)  # the same draws for each policy: their seeds are paired
+        # The same draws for each policy: their seeds are paired.
+        rng = np.random.default_rng(0)
         # The tolerance keeps a ratio that rounding has moved above its equal; NaN is a ratio of 1.
         within = [
             (seed_ratios[:, None] <= ratios * (1 + 1e-12)) | np.isnan(seed_ratios)[:, None]

@@ -332,7 +332,8 @@ def save(picture: Figure, stem: Path, title: str = "") -> list[Path]:
     paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")}
     with mpl_style.context(_SETTINGS, after_reset=True):
         picture.draw_without_rendering()
-        picture.set_layout_engine("none")  # laid out once, for both
+        # It is laid out once, so that both files are alike.
+        picture.set_layout_engine("none")
         for kind, path in paths.items():
             # An SVG file would otherwise hold the date.
             if kind == "svg":

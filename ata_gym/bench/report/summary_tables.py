@@ -143,7 +143,8 @@ def show(mean: float | None, high: float | None, unit: float = 1.0) -> str:
     decimals = max(0, -math.floor(math.log10(half)))
     magnitude = math.floor(math.log10(abs(mean / unit)))
     most_decimals = max(0, _DIGITS - 1 - magnitude)
-    if decimals > most_decimals:  # certain to the last digit shown
+    # The mean is then certain to the last digit shown.
+    if decimals > most_decimals:
         return f"{mean / unit:.{most_decimals}f}"
     return f"{mean / unit:.{decimals}f} ± {half:.{decimals}f}"
 

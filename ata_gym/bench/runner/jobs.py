@@ -74,7 +74,8 @@ def leave_to_parent() -> None:
     for frame, _ in traceback.walk_stack(None):
         # A spawned process imports the script of its parent under this name.
         if frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>":
-            raise SystemExit(1)  # its parent says why
+            # Its parent says why this one has ended.
+            raise SystemExit(1)
 
 
 def on_this_machine(
@@ -174,7 +175,8 @@ def _in_turn(todo: list[Job], save_every: float, progress: Progress) -> Outcomes
                     progress=partial(progress, job),
                     stop=stop,
                 )
-            except Exception as error:  # a policy of the user's may raise anything
+            except Exception as error:
+                # A policy of the user's may raise anything.
                 outcome = error
             yield job, outcome
             if stop():
@@ -252,7 +254,8 @@ def _side_by_side(
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Hold Ctrl-C and SIGTERM back while a process starts, which leaves them to its parent."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    # Windows has no masks of signals.
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -272,13 +275,15 @@ def _begin(shared: Any) -> None:
     global _shared  # noqa: PLW0603 - an initializer has no other way to hand something on
     _shared = shared
     for signal_number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signal_number, signal.SIG_IGN)  # where it is not held back already
+        # They are held back already, except on Windows.
+        signal.signal(signal_number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def follow() -> None:
         wait_for_any([parent.sentinel])
-        os._exit(1)  # a thread cannot end the process in any gentler way
+        # A thread cannot end the process in any gentler way.
+        os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
 
@@ -298,5 +303,6 @@ def _work(place: int, job: Job, save_every: float, made_by: Provenance) -> float
             stop=lambda: bool(_shared[-1]),
             made_by=made_by,
         )
-    except Exception as error:  # a policy of the user's may raise anything
+    except Exception as error:
+        # A policy of the user's may raise anything.
         raise portable(error)  # noqa: B904 - it is the error, or has it as its cause

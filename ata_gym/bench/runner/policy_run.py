@@ -155,7 +155,8 @@ class PolicyRun:
                 step = next(steps)
             except MemoryError:
                 raise
-            except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+            except (Exception, SystemExit) as error:
+                # A policy of the user's may raise anything.
                 position = self.observation, self.state, self.experiment.seed
                 raise located(error, self.policy, self.envs, *position) from error
             self.observation = step.next_observation
@@ -321,5 +322,6 @@ def play_to_end(
         run.write(job.folder, made_by)
         discard(checkpoint)
         return earlier_seconds + perf_counter() - start
-    except SystemExit as error:  # it would end the command, and the other jobs with it
+    except SystemExit as error:
+        # It would end the command, and the other jobs with it.
         raise RuntimeError(f"the policy called sys.exit({error.code!r})") from error

@@ -106,7 +106,8 @@ def read_note(folder: Path, rule: Rule | None = None) -> Note:
     refuse_links_out(folder)
     note = read_json(path)
     for config_path in folder.rglob("config.json"):
-        read_json(config_path)  # it raises DamagedError
+        # a damaged one raises DamagedError
+        read_json(config_path)
     _check_note(folder, note, _ANY_STUDY)
     if rule is not None:
         _check_note(folder, note, rule)

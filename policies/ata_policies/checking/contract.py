@@ -199,7 +199,8 @@ class ContractCheck:
 
     def goes_on_when_saved(self) -> None:
         """The state is all that a policy remembers."""
-        later = 3 * len(self.steps) // 4  # in the second episode
+        # in the second episode, after a reset
+        later = 3 * len(self.steps) // 4
         try:
             saved = pickle.loads(pickle.dumps(self.steps[later - 1].answer.state))
         except (Exception, SystemExit) as error:

@@ -153,7 +153,8 @@ def _attributes(policy: Policy) -> dict[str, bytes]:
         if name != "setting":
             try:
                 attributes[name] = pickle.dumps(value)
-            except Exception:  # such as a local function: its effect is seen in the actions
+            except Exception:
+                # such as a local function, whose effect is seen in the actions
                 attributes[name] = b""
     return attributes
 

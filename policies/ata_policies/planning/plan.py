@@ -147,6 +147,7 @@ def _probe(allocation: Ints, mean: Floats, latency: Floats, probed: Ints) -> Non
     """Give each ``probed`` worker of a row a task of the worker that needs the longest time."""
     for worker in probed:
         time = np.where(allocation > 0, latency + allocation * mean, -1.0)
-        time[probed] = -1.0  # a task that was just given to a probed worker stays with it
+        # a task that was just given to a probed worker stays with it
+        time[probed] = -1.0
         allocation[np.argmax(time)] -= 1
         allocation[worker] += 1

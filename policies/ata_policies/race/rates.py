@@ -42,7 +42,8 @@ class Rates(NamedTuple):
         """
         below_1 = self.shape < 1.0
         n = self.shape.shape[1]
-        with np.errstate(all="ignore"):  # the quantile raises flags on its way
+        # on its way the quantile overflows and divides by 0
+        with np.errstate(all="ignore"):
             gammas: Floats = gamma_kernel(self.shape + below_1, uniforms(keys, 2 * n))
         if below_1.any():
             lower = uniforms(derive_keys(keys, 0, 1), n) ** (1.0 / np.minimum(self.shape, 1.0))
@@ -101,7 +102,8 @@ def learn_rates(counts: Floats, busy: Floats, shape: Floats) -> Rates:
         >>> rates.typical().round(1)
         array([[ 1.3,  6.8, 14.6]])
     """
-    with np.errstate(all="ignore"):  # ratios of extreme times
+    # ratios of extreme times overflow
+    with np.errstate(all="ignore"):
         return Rates(*_learn(counts, busy, shape))
 
 

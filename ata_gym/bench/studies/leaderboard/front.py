@@ -279,7 +279,8 @@ def place_labels(picture: Figure, axes: Axes, labels: Sequence[Label]) -> list[A
         The labels, each with a thin line to its point.
     """
     renderer = picture.canvas.get_renderer()  # type: ignore[attr-defined]
-    scale = picture.dpi / 72  # pixels in a point; places are in pixels
+    # Places are in pixels: this is how many are in a point.
+    scale = picture.dpi / 72
     # Lines are covered by boxes of 8 points, 6 points apart.
     side = 8 * scale
     taken_boxes = []

@@ -247,7 +247,8 @@ class Leaderboard(Study):
             envs = experiment.make_envs(ata_policies.load(name).env_id, rows=1)
             try:
                 ata_policies.make(name, envs)
-            except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+            except (Exception, SystemExit) as error:
+                # A policy of the user's may raise anything.
                 reasons[name] = explained(error)
         return reasons
 

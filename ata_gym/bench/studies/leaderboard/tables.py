@@ -337,7 +337,8 @@ def constants(by_price: pl.DataFrame) -> list[Table]:
     for (price,), price_rows in repeated.group_by("price", maintain_order=True):
         rows = []
         for (base_policy,), policy_rows in price_rows.group_by("base", maintain_order=True):
-            best = policy_rows.row(0, named=True)  # the frame is ranked
+            # The frame is ranked, so that the first row is the best.
+            best = policy_rows.row(0, named=True)
             published = policy_rows.filter(policy=base_policy).to_dicts()
             constant = best["policy"].removeprefix(base_policy).removeprefix(":") or "as published"
             tried_text = ", ".join(

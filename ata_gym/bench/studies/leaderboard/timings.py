@@ -110,7 +110,8 @@ def _times(name: str, scenario: Scenario) -> dict[str, Any]:
     """Return the milliseconds of a policy's decisions in a scenario, or why there are none."""
     try:
         return decision_cost.decision_times(name, scenario, decision_cost.FIRST_ROUNDS)._asdict()
-    except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+    except (Exception, SystemExit) as error:
+        # A policy of the user's may raise anything.
         return {"failure": explained(error)}
 
 

@@ -183,7 +183,8 @@ def played(
             runtime[step] = clock.tick()
         except MemoryError:
             raise
-        except (Exception, SystemExit) as error:  # a policy of the user's may raise anything
+        except (Exception, SystemExit) as error:
+            # a policy of the user's may raise anything
             raise RoundError(f"in step {step + 1}: {type(error).__name__}: {error}") from error
         total_worker_time[step] = clock.total_worker_time
         if policy == "race":

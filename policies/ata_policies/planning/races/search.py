@@ -228,7 +228,8 @@ class RaceSearch:
         The place is returned, and the step with which the search has to go on; 0 if it is done.
         """
         choices = self._choices
-        while step:  # each pass goes to a better one of finitely many places, or shortens the step
+        # each pass goes to a better one of finitely many places, or shortens the step
+        while step:
             steps = np.array(list(product((-step, 0, step), repeat=2)))
             around = {(i, j) for i, j in np.clip(position + steps, 0, self._last).tolist()}
             choices |= self._play(sorted(around - choices.keys()), self._replicates)
