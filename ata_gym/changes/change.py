@@ -345,6 +345,7 @@ class ChangeProcess:
             memory = self.memories[k]
             context = RoundContext(keys, episode, round, k, self._n, last_round)
             next_memory = change.next_memory(context, memory)
+            # A change whose memory stays gives the same array back, and conditions stay, too.
             if next_memory is not memory:
                 if rows is None:
                     self.memories[k] = next_memory

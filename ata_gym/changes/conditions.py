@@ -164,6 +164,7 @@ class Conditions(NamedTuple):
         noise[..., NOISE.outlier_share] = self.share
         noise[..., NOISE.shortest_outlier] = self.low * median_time
         noise[..., NOISE.longest_outlier] = self.high * median_time
+        # The squares of both weights add up to 1, so that the noise stays standard normal.
         noise[..., NOISE.task_weight] = (1 - self.weight) ** 0.5
         noise[..., NOISE.common] = self.weight**0.5 * self.common
         return Disturbances(noise, self.death_time, self.deadline, latency)

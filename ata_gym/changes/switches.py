@@ -327,6 +327,7 @@ class Redraw(Change):
             change_memory = memory[:, start : start + change.slots]
             parts.append(change.next_memory(inner_context, change_memory))
             start = start + change.slots
+            # A change whose memory stays gives the same array back.
             unchanged = unchanged and parts[-1] is change_memory
         if unchanged:
             next_memory = memory

@@ -136,6 +136,7 @@ class Shadow(AbstractContextManager["Shadow"]):
         if self._steps <= self._warm_up:
             return
         self.tasks = self._allocator.allocate()
+        # A worker is taken to need the same time for each task, whatever share it has.
         ends = {
             worker: duration * self.tasks[worker] / self._tasks_per_worker
             for worker, duration in times.items()

@@ -313,8 +313,10 @@ class EnvProperties:
             self._state.check(restored)
         except ValueError as error:
             raise ValueError(f"this checkpoint does not fit the env: {error}") from None
+        # All of it fits, so that the env changes as a whole.
         for name, field in arrays.items():
             field[...] = restored[name]
+        # No checkpoint holds the conditions of a round, which follow from the keys.
         self._state.process.update_conditions(
             self._state.keys, self._state.episode, self._state.round
         )

@@ -48,6 +48,7 @@ class WorkersNet(nn.Module):
         self.direct = nn.Linear(width, for_worker, bias=False)
         self.of_worker = _two_layers(3 * hidden, hidden, for_worker)
         self.of_row = _two_layers(2 * hidden, hidden, for_row)
+        # As Stable-Baselines3 begins its hidden layers.
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.orthogonal_(module.weight, 2**0.5)

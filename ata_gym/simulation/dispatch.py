@@ -353,6 +353,7 @@ def dispatch_step(
     """
     rows, n = action.shape
     noise, death_time, _, latency = checked_disturbances(disturbances, n)
+    # The kernel works in these copies, so that the caller keeps the state of before.
     started = noise_keys.started.copy()
     next_state = RoundState._make([part.copy() for part in round_state])
     elapsed, age, paid = np.empty((3, rows, n))

@@ -83,6 +83,7 @@ def _tasks(action: Floats, total: NDArray[np.integer], scale: float, present: Ma
         logits = scale * action
     else:
         logits = np.where(present, scale * action, -np.inf)
+    # The largest exponent is 0, so that none overflows.
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     goal = total[..., None]
     real = goal * (weights / weights.sum(axis=-1, keepdims=True))
@@ -93,6 +94,7 @@ def _tasks(action: Floats, total: NDArray[np.integer], scale: float, present: Ma
         raise ValueError(
             f"budget must be small enough for exact shares in floating point, not {total.max()}",
         )
+    # The sort is stable, so that ties go to the lowest index.
     order = np.argsort(tasks - real, axis=-1, kind="stable")
     one_more = np.take_along_axis(tasks, order, axis=-1) + (np.arange(n) < remaining)
     np.put_along_axis(tasks, order, one_more, axis=-1)

@@ -78,6 +78,7 @@ def _bar(timeline: Timeline, worker: int) -> str:
     alive = _cell(timeline, min(float(timeline.death_time[worker]), timeline.time))
     cells = list(_WAITING * alive + _AWAY * (_BAR - alive))
     for k in np.flatnonzero(timeline.worker == worker):
+        # A task that is shorter than a cell is shown, too.
         first = min(_cell(timeline, timeline.start[k]), _BAR - 1)
         last = max(_cell(timeline, timeline.end[k]), first + 1)
         kind = timeline.kind[k]

@@ -68,6 +68,7 @@ def allocate_by_cost(
         spread = np.where(available, spread, 0.0)
         is_untried = is_untried & available
     order = np.zeros(mean.shape[-1])
+    # Workers never tried have no costs, so that they come first, in this order.
     if is_untried.any():
         mean = np.where(is_untried, 0.0, mean)
         spread = np.where(is_untried, 0.0, spread)

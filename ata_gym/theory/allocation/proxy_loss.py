@@ -70,6 +70,7 @@ def allocate(
         raise ValueError(f"scores must have shape (..., n) with n of at least 1, not {s.shape}")
     budget = whole_number("budget", budget)
     highest = s
+    # Scores of workers that are not available may be anything.
     if available is not None:
         mask = availability(available, s.shape)
         highest = np.where(mask, s, 0.0)

@@ -168,6 +168,7 @@ def branch_and_bound(table: RoundTimeTable, budget: int, start: Ints) -> Proof:
                 best[: k + 1] = [*decided, a]
                 value = bound
             elif k + 1 < table.max_tasks.size:
+                # Of equal bounds the deepest node comes first, since its depth is negative here.
                 pushed += 1
                 heapq.heappush(
                     heap, _Node(bound, node.depth - 1, pushed, decided, a, remaining - a)

@@ -76,6 +76,7 @@ def delayed_sum(pool: Pool, i: int, terms: int, fine: bool) -> tuple[Distributio
     assert latency is not None
     tasks = pool.distributions
     delays = latency.distributions
+    # In this unit neither scale is above 1, so that no sum overflows.
     unit = float(max(tasks.scale[i], delays.scale[i]))
     task_factor = float(tasks.scale[i]) / unit
     factor = float(delays.scale[i]) / unit
@@ -192,6 +193,7 @@ def _mixture(steps: Distribution, density: Distribution, tolerance: float) -> Di
     end = float(atoms[-1] - atoms[0]) + _end(density)
     edges = np.unique(np.append(kinks, end))
     edges = edges[edges <= end]
+    # Each part between two edges has pieces of its own, so that many edges need more.
     pieces = _MOST_PIECES + 4 * edges.size
     curve = adaptive_curve(survival, edges, mean, tolerance, max_pieces=pieces)
     return _by_curve(curve, mean, lowest, lowest + edges[1:-1], survival, excess)
@@ -219,6 +221,7 @@ def _by_curve(
 
     def survival(x: Floats) -> Floats:
         y = np.maximum(x - lowest, 0.0)
+        # By its error a series may be a little below 0 or above 1.
         probability = np.clip(curve.survival(np.minimum(y, end)), 0.0, 1.0)
         late = y >= end
         if np.any(late):
@@ -227,6 +230,7 @@ def _by_curve(
 
     def excess(x: Floats) -> Floats:
         y = np.asarray(x - lowest)
+        # E[(Y - y)+] is E[Y] without the integral of P(Y > x) from 0 to y.
         result = mean - curve.integral(np.clip(y, 0.0, end)) + np.maximum(-y, 0.0)
         late = y >= end
         if np.any(late):

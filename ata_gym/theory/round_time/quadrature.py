@@ -121,6 +121,7 @@ def _roughness(values: Floats, width: Floats) -> Floats:
     coefficients = node @ _LAST_COEFFICIENTS
     square = coefficients[:, 0] ** 2 + coefficients[:, 1] ** 2
     rise = np.abs(node[:, -1] - node[:, 0])
+    # Where all values are equal the error is 0, and not 0 / 0.
     error = square / np.maximum(rise, np.sqrt(square) + np.finfo(float).tiny)
     halves = error.reshape(len(values), -1, 2)
     both = halves[..., 0] + halves[..., 1]

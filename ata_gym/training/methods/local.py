@@ -322,6 +322,7 @@ class LoscarSgd(LocalSteps):
         parts = list(server.model.parameters())
         sizes = [part.numel() if part.requires_grad else 0 for part in parts]
         key = derive_keys(stream_keys(server.seed, stream=_COORDINATES)[0], server.updates, 0)
+        # On the CPU, so that every device has the same coordinates.
         generator = torch.Generator().manual_seed(int(key))
         order = torch.randperm(sum(sizes), generator=generator)
         chosen = torch.zeros(len(order), dtype=torch.bool)

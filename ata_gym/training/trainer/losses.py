@@ -145,6 +145,7 @@ class FusedLosses:
             )
         if self._size == 1 and losses.dtype in {torch.float32, torch.float64}:
             return losses
+        # In half precision the mean itself would be rounded.
         return losses.reshape(tasks, -1).mean(
             1,
             dtype=torch.promote_types(losses.dtype, torch.float32),

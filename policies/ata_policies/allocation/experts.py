@@ -67,6 +67,7 @@ class Experts(NamedTuple):
         busy = feedback_totals(observation).busy
         costs = busy.max(axis=1) + (prices * busy).sum(axis=1)
         compared = (self.decided != _NOBODY) & (costs > 0.0) & (costs < np.inf)
+        # Times of a warm-up say nothing of what a round costs later.
         if "warm_up" in observation:
             compared &= ~observation["warm_up"].any(axis=1)
         logs = np.log(np.where(compared, costs, 1.0))
@@ -181,6 +182,7 @@ def _memory_of(belief: DistributionBelief) -> WorkerMemory:
     usual[~known] = 1.0
     recent = stretch * belief.level(_FOUR_ROUNDS, usual)
     last = stretch * belief.level(_ONE_ROUND, usual)
+    # CV^2; the logarithm of log-normal times of this CV has the variance ln(1 + CV^2)
     squares = belief.deviations / np.maximum(belief.counts, 1.0) / usual**2
     idle = np.minimum(belief.idle(), belief.row[:, ROW.clock, None])
     workers = np.zeros((*known.shape, len(MEMORY)))

@@ -178,6 +178,7 @@ class InformationDirected(AllocationPolicy[Totals, NoPlan]):
             information(means, allocations),
             state.round_uniforms(1, 2)[:, 0],
         )
+        # The first draw alone is Thompson sampling.
         choice = np.where(belief.untried().any(axis=1), 0, choice)
         chosen: Ints = np.take_along_axis(allocations, choice[:, None, None], axis=1)[:, 0]
         return chosen

@@ -102,6 +102,7 @@ class DynamicAllocation(Policy[Totals, DynamicPlan]):
         changed |= self._far(plan.latency, latency)
         rows = np.flatnonzero(changed.any(axis=1) | ~self.legal(plan.allocation.sum(axis=1)))
         if rows.size:
+            # The caller may still have the state of before.
             plan = DynamicPlan._make(part.copy() for part in plan)
             plan.distribution[rows] = conditions.distribution[rows]
             plan.factor[rows] = conditions.factor[rows]

@@ -204,6 +204,7 @@ class Allocator(NamedWorkers):
         actions = redrawn(self.policy, *self._decided_on, draws)
         kinds, counts = np.unique(actions, axis=0, return_counts=True)
         others = np.array([self._handed_out(kind, least, most)[0] for kind in kinds])
+        # The decision itself is one of the draws, so that no probability that counts is 0.
         gets_task = ((others > 0) * counts[:, None]).sum(axis=0) + (shares > 0)
         same = counts[(others == shares).all(axis=1)].sum() + 1
         frequencies = zip(
@@ -258,6 +259,7 @@ class Allocator(NamedWorkers):
             self._place(name): checked_seconds(name, age)
             for name, age in _items("cancelled", cancelled or {})
         }
+        # Workers that have left since the decision count as lost, too.
         lost_mask = ~current_round.present & (current_round.shares > 0)
         cancelled_mask = np.zeros_like(current_round.present)
         counts = np.zeros_like(current_round.shares)
@@ -276,6 +278,7 @@ class Allocator(NamedWorkers):
             worked = begun | (current_round.shares > 0)
             latencies = self._checked_latencies(latency, worked, begun)
         unfinished = elapsed + latencies
+        # From here on nothing is refused, and ``self._round`` is set once, as the last step.
         next_round = current_round._replace(shares=np.zeros_like(current_round.shares))
         until_known = current_round.until_known
         next_round = next_round._replace(

@@ -117,6 +117,7 @@ class Clock:
                 ' or none, and traces that wrap (end="wrap")',
             )
         dispatches = isinstance(self._bare, TaskDispatchEnv)
+        # In dispatch the allocation is what was started in the round, and no single action.
         if dispatches:
             started_before = self._bare.checkpoint()["started"]
         else:

@@ -245,6 +245,7 @@ class NamedWorkers(ABC):
         elif round.present[place]:
             raise ValueError(f"worker {name!r} is there already")
         joined = np.arange(len(round.present)) == place
+        # Nothing was changed above, where the policy may be refused.
         self.policy = policy
         self._round = self._after_start(round._replace(present=round.present | joined), joined)
         self._state = policy.note_absences(state, ~self._round.present, joined)

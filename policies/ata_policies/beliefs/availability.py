@@ -60,6 +60,7 @@ def counted(observation: Mapping[str, NDArray[Any]]) -> tuple[Ints, Floats, Floa
         return worker, duration, elapsed
     warm_up: Mask = observation["warm_up"]
     counts = (worker >= 0) & ~np.take_along_axis(warm_up, np.maximum(worker, 0), 1)
+    # The results that count come first, in their order, and no others.
     order = np.argsort(~counts, axis=1, kind="stable")
     worker, duration = (
         np.take_along_axis(np.where(counts, part, empty), order, 1)

@@ -107,6 +107,7 @@ def lasts(check: ContractCheck) -> None:
             observation = envs.step(played)[0]
             state = next_state
     note_draws(check.faults, generators)
+    # Each row is played again alone, from the states that it had in the batch, with its own seed.
     for e in range(_ROWS):
         policy_alone = check.new_policy(seed=SEED + e)
         row = slice(e, e + 1)

@@ -187,6 +187,7 @@ class DispatchDynamicOracle(DispatchPolicy[Totals, KnownRound]):
         distributions = conditions.distribution[rows]
         mean = conditions.means(self.pool)[rows]
         times = self.times[distributions] * conditions.factor[rows, :, None]
+        # The time of a record by round is known before the round.
         times = np.where(self.by_round[distributions][..., None], mean[..., None], times)
         away = conditions.death_time[rows] == 0.0
         times = np.where(away[..., None], np.inf, times)

@@ -148,4 +148,5 @@ class DispatchRest(DispatchPolicy[Exposure, RemainingTimePlan]):
             state = state._replace(plan=plan)
         mean, order = state.plan
         by_rule = by_remaining_time(mean, order, self.kappa, *round_progress(observation))
+        # A worker that was never tried is always started.
         return np.where(np.isinf(mean), 1, by_rule), state

@@ -256,6 +256,7 @@ class Linear(Predictor[LinearMemory]):
 
     def start(self, rows: int, n: int, seed: int = 0) -> LinearMemory:
         size = 1 + self.lags + SIGNALS * (self.past + 1)
+        # Before anything is learned, it predicts the mean of the last speeds.
         weights = np.zeros((rows, n, size))
         weights[..., 1 : 1 + self.lags] = 1.0 / self.lags
         unknown = np.full((rows, n), np.nan)
@@ -276,6 +277,7 @@ class Linear(Predictor[LinearMemory]):
         ema = averaged(memory.ema, speed, self.weight)
         unit = np.where(samples <= self.warm_up, ema, memory.unit)
         modelled = samples > self.warm_up
+        # The speed is learned from what was known before it, so the lags are moved on later.
         example = _regressors(memory.lags, memory.loads, unit), _in_units(speed, unit)
         weights, spread = _least_squares(
             *example,

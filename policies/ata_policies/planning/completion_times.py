@@ -57,6 +57,7 @@ class Latencies(NamedTuple):
             none = np.zeros(belief.counts.shape)
             return cls(none, none, np.ones((len(none), size)))
         mean, spread = (np.ldexp(moment, -exponent) for moment in belief.known())
+        # The logarithm of log-normal latencies of a CV has the variance ln(1 + CV^2).
         deviation = np.sqrt(np.log1p(belief.variation() ** 2))[:, None]
         shape = np.exp(deviation * _latency_quantiles(size))
         return cls(

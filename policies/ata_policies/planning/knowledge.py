@@ -183,6 +183,7 @@ def choose_candidates(knowledge: Knowledge, available: Mask, last: Ints, budget:
     mean = knowledge.next_mean()
     tried = available & (knowledge.estimates.evidence > 0.0)
     used = (last > 0).sum(axis=1)
+    # the first plan may use any B workers; a later one seldom needs half as many again
     most = np.where(used > 0, np.maximum(used + used // 2, 2 * IDLE), budget)
     number = np.minimum(most, budget) + IDLE
     near = members(

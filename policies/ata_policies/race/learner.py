@@ -145,6 +145,7 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         plan = state.plan
         if "latency" in observation:
             observation = with_latency_spread(observation)
+        # Who was in the race and gave no sign of life is away, until it gives one.
         away = (plan.away | plan.racing) & ~signs_of_life(
             observation["worker"], observation["elapsed"]
         )
@@ -152,6 +153,7 @@ class RaceLearner(AllocationPolicy[DistributionBelief, RacePlan]):
         rows = np.flatnonzero(self._due(state))
         late = _latencies(state)
         untried = _untried(state.belief, late)
+        # Where no worker that was tried is left, those that are away are asked again.
         plan = plan._replace(away=away & ~(away | untried).all(axis=1, keepdims=True))
         if self.setting.price == 0.0:
             plan = plan._replace(doubt=plan.doubt.updated(*feedback))

@@ -85,9 +85,9 @@ class RaceDynamicOracle(DynamicAllocation):
     def plan(self, conditions: Conditions, mean: Floats, latency: Floats) -> Ints:
         present = np.isfinite(mean)
         times = self.times[conditions.distribution] * conditions.factor[:, None]
-        times = np.where(self.by_round[conditions.distribution, None], mean[:, None], times)[
-            present
-        ]
+        # The time of a record by round is known before the round.
+        by_round = self.by_round[conditions.distribution, None]
+        times = np.where(by_round, mean[:, None], times)[present]
         budget = self.setting.budget
         price = self.setting.price
         ranking = mean[present]

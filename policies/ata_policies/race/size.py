@@ -156,6 +156,7 @@ class Doubt(NamedTuple):
         far = ~is_first & (
             round_time > self.usual * (1.0 + _MOST_DEVIATIONS / math.sqrt(worker.shape[1]))
         )
+        # One very long round must not become what is usual.
         counted = np.where(is_first, round_time, np.minimum(round_time, 4.0 * self.usual))
         usual = self.usual + (counted - self.usual) / np.where(is_first, 1.0, _AVERAGED_RACES)
         return Doubt(

@@ -230,6 +230,7 @@ def _trace(name: str, document: _Document) -> Trace:
     events = [events[place] for place in index]
     starts = _times([event.ts for event in events], index, "ts")
     durations = _times([event.dur for event in events], index, "dur")
+    # Equal categories and names have one number, so that each is looked at once.
     labels = dict[tuple[str, str], int]()
     label = np.array(
         [labels.setdefault((event.cat, event.name), len(labels)) for event in events], dtype=int

@@ -229,6 +229,7 @@ def _operations(trace: Trace, own: Any) -> tuple[Spans, Spans]:
     places = np.flatnonzero(own & trace.of(Kind.CALL, *OPERATIONS))
     starts, ends = trace.spans_of(places)
     thread = trace.thread[places]
+    # In this order an operation comes right before those that run inside it.
     places = places[np.lexsort((-ends, starts, thread))]
     starts, ends = trace.spans_of(places)
     composed = np.zeros(len(places), dtype=bool)

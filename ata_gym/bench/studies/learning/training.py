@@ -316,6 +316,7 @@ def restore(agent: Any, tree: dict[str, Any]) -> None:
         buffer.full = content["full"]
         for name in _BUFFER_ARRAYS:
             getattr(buffer, name)[: len(content[name])] = content[name].numpy()
+    # The generators come last, since what is above may draw from them.
     torch.set_rng_state(tree["torch"])
     words = tree["numpy"]["words"].numpy()
     np.random.set_state(("MT19937", words, *json.loads(tree["numpy"]["rest"])))  # noqa: NPY002

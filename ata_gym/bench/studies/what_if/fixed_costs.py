@@ -65,6 +65,7 @@ def with_fixed_costs(log: Log) -> Log:
     ]
     unit = f" {log.unit}" if log.unit else ""
     remark = f"Shares of different sizes show a fixed cost of {listed(names)}{unit}."
+    # An estimate may be longer than a short share, which a part of it cannot be.
     latency = np.minimum(np.where(shown, cost, 0.0), log.seconds)
     return replace(log, latency=latency, remarks=[*log.remarks, remark])
 

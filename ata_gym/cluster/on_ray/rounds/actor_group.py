@@ -355,6 +355,7 @@ class ActorGroup:
             task = worker.tasks[0]
             seconds = self._ray.get(task.report)
             self._deadlines.note(worker.name, seconds or 0.0)
+            # Of a late task there is no reference any more, so that Ray can free its value.
             if task.late:
                 value = None
             else:
@@ -374,6 +375,7 @@ class ActorGroup:
         worker.answered()
         if not task.late:
             return TaskResult(task, seconds, value)
+        # What it had run when it was cancelled was counted in its round.
         self._wasted[worker.name] += max((seconds or 0.0) - task.counted_seconds, 0.0)
         return WorkerReady(worker.name)
 

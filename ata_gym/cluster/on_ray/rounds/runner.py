@@ -181,6 +181,7 @@ class RayRunner(AbstractContextManager["RayRunner"]):
         if self._closed:
             raise ValueError("this runner is closed: make another one")
         self._actors.gather()
+        # A round that fails is taken back, so that the next call decides it again.
         previous_decider = copy.copy(self._decider)
         previous_starts = self._starts
         tasks = None

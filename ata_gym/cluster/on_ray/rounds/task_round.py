@@ -193,6 +193,7 @@ class TaskRound:
             worker = event.task.worker
             now = time.monotonic()
             self.round_time = now - self._start_time
+            # The first result of a worker shows what comes on top of a task, such as transfers.
             if worker not in self.latency:
                 self.latency[worker] = max(now - event.task.start_time - event.seconds, 0.0)
             self.results[event.task.sample] = worker, event.value

@@ -85,6 +85,7 @@ class Layout:
                 ):
                     pieces.append(value.kind.numbers(tensor, form.dtype, form.device))
                 else:
+                    # In a sum, zeros stand for a rank whose value does not count.
                     pieces.append(
                         torch.zeros(value.kind.length, dtype=form.dtype, device=form.device)
                     )

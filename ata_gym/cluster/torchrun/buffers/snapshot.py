@@ -73,6 +73,7 @@ class BufferSnapshot:
                 self.before[name] = _Before(
                     tensor, _version(tensor), copy, _is_persistent(module, key)
                 )
+        # In one call, which on a GPU is one launch.
         if targets:
             copy_all(targets, sources)
 
@@ -212,6 +213,7 @@ def _is_persistent(module: nn.Module, key: str) -> bool:
 def _version(tensor: Tensor | None) -> tuple[int, int]:
     if tensor is None:
         return 0, 0
+    # A tensor that was made in inference mode has no version.
     version = 0 if tensor.is_inference() else tensor._version
     try:
         address = local_part(tensor).data_ptr()

@@ -97,8 +97,10 @@ class GradientRounds:
         gradient = parameter.grad
         if gradient is None or note.gradient is None or gradient is not note.gradient():
             return NO_ROUNDS
+        # Changes in place raise the version, and an optimizer step is one.
         if note.parameter_version != parameter._version:
             return NO_ROUNDS
+        # A gradient that was written to and is 0 now was set to 0.
         if note.gradient_version != gradient._version and not _elements(gradient).any():
             return None if is_dtensor(gradient) else NO_ROUNDS
         rounds: OlderRounds = note.rounds

@@ -103,5 +103,6 @@ def unsupported_parts(module: Any) -> Iterator[tuple[str, str]]:
 def parameter_groups(module: Any) -> list[Any]:
     """The groups of parameters that ``fully_shard`` has cut in a module."""
     state = module._get_fsdp_state()
+    # By its version torch has several groups, or a single one.
     groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
     return list(filter(None, groups))

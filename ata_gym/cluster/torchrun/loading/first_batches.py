@@ -158,6 +158,7 @@ def _added(part: Any, total: int, length: int | None) -> int:
     """
     if isinstance(part, Tensor):
         if part.is_sparse:
+            # Equal sparse tensors may hold their entries in other orders.
             part = part.coalesce()
             return _added([tuple(part.shape), part.indices(), part.values()], total, length)
         total = zlib.crc32(f"{tuple(part.shape)} {part.dtype}".encode(), total)
@@ -172,6 +173,7 @@ def _added(part: Any, total: int, length: int | None) -> int:
     if isinstance(part, Mapping):
         part = [member for item in part.items() for member in item]
     elif isinstance(part, set | frozenset):
+        # The order of a set differs from process to process.
         part = sorted(_added(member, 0, length) for member in part)
     elif isinstance(part, weakref.ref):
         part = "a weak reference"

@@ -70,6 +70,7 @@ def sampler_order(sampler: Any, epoch: int, length: int, size: int, key: Keys) -
         sampler.set_epoch(epoch)
     with generators_preserved(), _generator_seeded(sampler, epoch):
         seed_generators(int(derive_keys(key, epoch, 0)[0]) >> 1)
+        # One sample more than fits: some samplers never end.
         given = list(islice(iter(sampler), length + 1))
     name = type(sampler).__name__
     if len(given) != length:

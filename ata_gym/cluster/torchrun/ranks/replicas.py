@@ -323,6 +323,7 @@ def ranks_and_replica(
     rank = dist.get_rank()
     rank_name = default_name(rank) if name is None else name
     member = _Member(rank, column, rank_name, json.dumps(dict(configuration), default=str))
+    # All ranks know of all others before anything is refused, so that all raise the same error.
     members: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(members, member)
     rank_names = [f"{member.name} (rank {member.rank})" for member in members]

@@ -43,6 +43,7 @@ def draw_clipped(
     # T / n is the mean of the counts
     level = np.log(counts.mean(axis=-1, keepdims=True) / tried)
     bound = -np.sqrt(alpha * np.maximum(level, 0.0))
+    # sigma_i is a multiple of m_i, which is taken out of the draw
     deviations = np.maximum(normal / np.sqrt(rho), bound) / np.sqrt(shape * tried)
     draws: Floats = mean_times(counts, totals, unknown=0.0) * np.maximum(1.0 + deviations, 0.0)
     return draws

@@ -302,8 +302,10 @@ class DistributionBelief(NamedTuple):
         for row in np.flatnonzero(due_together.any(axis=1)):
             waiting = np.flatnonzero(due_together[row])
             waiting = waiting[np.argsort(usual_mean[row, waiting], kind="stable")]
+            # They are sorted by mean, so that the first of each round of suspicion is the fastest.
+            _, fastest = np.unique(hit[row, waiting], return_index=True)
             probes[row, waiting] = False
-            probes[row, waiting[np.unique(hit[row, waiting], return_index=True)[1]]] = True
+            probes[row, waiting[fastest]] = True
         return probes | self._shares_factor()
 
     def _shares_factor(self) -> Mask:

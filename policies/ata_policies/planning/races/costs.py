@@ -63,6 +63,7 @@ def race_costs(
     if latency is None:
         latency = np.zeros((len(times), 1))
     longest = max(float(times.max(initial=0.0)), float(latency.max(initial=0.0)))
+    # Sums of times in this unit do not overflow, and a power of two loses no digit.
     unit = 2.0 ** max(0, math.frexp(longest)[1] - _LARGEST_EXPONENT)
     if factors is None:
         factors = np.ones((len(times), 1))

@@ -147,6 +147,7 @@ def _moments(column: pl.Series) -> _Moments:
     if dtype == pl.Time:
         return _Moments(column.to_physical(), (1e-9, False))
     if dtype == pl.String:
+        # A text that is no number becomes null. Integers go first: floats round nanoseconds.
         numbers = column.cast(pl.Int64, strict=False)
         if numbers.null_count() > column.null_count():
             numbers = column.cast(pl.Float64, strict=False)

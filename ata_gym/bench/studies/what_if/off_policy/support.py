@@ -84,6 +84,7 @@ def cannot_bear(log: Log, tasks: Floats) -> str:
         worker = log.workers[place]
         there = present[:, place]
         part = missing[:, place].sum() / tasks.sum()
+        # All later workers have fewer such tasks.
         if part < _LEAST_PART:
             break
         if there.sum() < _FEWEST_STEPS:
