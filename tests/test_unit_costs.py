@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import ata_policies
 from ata_gym import optimal_allocation
 from ata_gym.bench.store.folder import Folder
-from ata_gym.bench.studies.benchmark import read_tasks
+from ata_gym.bench.studies.benchmark_report import read_tasks
 from ata_gym.cli import app
 from ata_gym.pools import exponential, gamma
 from ata_gym.theory.round_time.expected import expected_round_times

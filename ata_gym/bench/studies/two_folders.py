@@ -16,7 +16,8 @@ from ata_gym.bench.report.summary_tables import over_seeds, summary_table
 from ata_gym.bench.runner.results import Results
 from ata_gym.bench.store.folder import Folder, differences, origin, read_json
 from ata_gym.bench.store.note import Note, finished_policies, read_note, sizes
-from ata_gym.bench.studies.benchmark import NOTE, Benchmark, read_tasks, report_on
+from ata_gym.bench.studies.benchmark import NOTE, Benchmark
+from ata_gym.bench.studies.benchmark_report import read_tasks, report_on
 
 
 class _Side(NamedTuple):

@@ -179,10 +179,11 @@ def add_tasks(worker: Worker, tasks: int, added: int, total: Floats, out: Floats
     scaled to the exact mean and variance of so many tasks, and the latencies are added.
 
     Args:
-        worker: Whose tasks they are. tasks: How many tasks are added up. added: How many tasks
-        ``total`` holds already. total: (S,) the sums of the first ``added`` tasks alone;
-        overwritten with the sums of as many tasks as are returned, so that the next call can go on
-        from there.
+        worker: Whose tasks they are.
+        tasks: How many tasks are added up.
+        added: How many tasks ``total`` holds already.
+        total: (S,) the sums of the first ``added`` tasks alone; overwritten with the sums of as
+            many tasks as are returned, so that the next call can go on from there.
         out: (S,) overwritten with the scaled sums.
 
     Returns:

@@ -215,9 +215,11 @@ def estimate_means(
     its variance, trigamma(c), is 101 for c = 0.1.
 
     Args:
-        counts: (E, n) the numbers K; 0 for a worker never tried. totals: (E, n) the total times S.
-        shapes: (E, n) the shapes c. stale: (E, n) workers that are due for another trial: their
-        evidence is worth one exponential time at most.
+        counts: (E, n) the numbers K; 0 for a worker never tried.
+        totals: (E, n) the total times S.
+        shapes: (E, n) the shapes c.
+        stale: (E, n) workers that are due for another trial: their evidence is worth one
+            exponential time at most.
         past: (E, n) the logarithm of the factor on the mean of each worker's times, which is
             divided out.
 

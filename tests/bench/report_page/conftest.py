@@ -10,7 +10,7 @@ import pytest
 from ata_gym.bench.experiment import group_edges
 from ata_gym.bench.report.page.sections import Page
 from ata_gym.bench.runner.policy_run import SCHEMA
-from ata_gym.bench.studies.benchmark import report_on
+from ata_gym.bench.studies.benchmark_report import report_on
 
 ROUNDS = (1, 10, 100, 1000)
 SEEDS = 3

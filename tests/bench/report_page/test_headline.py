@@ -8,7 +8,7 @@ from scipy import stats
 from ata_gym.bench.report.headline import ONE_SEED, headline, leaders, more_or_less
 from ata_gym.bench.report.statistics import Estimate
 from ata_gym.bench.role import Role
-from ata_gym.bench.studies.benchmark import report_on
+from ata_gym.bench.studies.benchmark_report import report_on
 from ata_gym.bench.studies.leaderboard import ranking
 from ata_gym.bench.studies.leaderboard.report import lead as lead_of_board
 from ata_gym.bench.studies.tracking.report import lead as lead_of_tracking

@@ -10,7 +10,7 @@ from ata_gym.bench.report import style
 from ata_gym.bench.report.page.render import render
 from ata_gym.bench.runner.policy_run import SCHEMA
 from ata_gym.bench.store.folder import read_frame
-from ata_gym.bench.studies.benchmark import report_on
+from ata_gym.bench.studies.benchmark_report import report_on
 from ata_gym.pools import exponential
 from ata_gym.scenarios import Scenario
 from tests.page_data import parts

@@ -13,7 +13,7 @@ from ata_gym.bench.report.headline import best_of, headline
 from ata_gym.bench.report.statistics import different_pairs, paired_wins
 from ata_gym.bench.role import Role
 from ata_gym.bench.runner.results import Results
-from ata_gym.bench.studies.benchmark import report_on
+from ata_gym.bench.studies.benchmark_report import report_on
 from ata_gym.bench.studies.leaderboard import ranking
 from ata_gym.bench.studies.leaderboard.report import lead
 from ata_gym.typing import Floats

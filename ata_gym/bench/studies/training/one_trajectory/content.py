@@ -17,7 +17,7 @@ from ata_gym.bench.report.statistics import ends
 from ata_gym.bench.report.summary_tables import overview, summary_tables
 from ata_gym.bench.report.table import Table, markdown
 from ata_gym.bench.store.note import Note, kinds_in_words, roles, sizes
-from ata_gym.bench.studies.benchmark import Tasks, report_on
+from ata_gym.bench.studies.benchmark_report import Tasks, report_on
 from ata_gym.bench.studies.training.curves import LossReading, evaluations_on_clocks
 from ata_gym.bench.studies.training.methods import no_ratio_note, other_kinds, rate_note
 from ata_gym.bench.studies.training.one_trajectory.comparison import LossComparison

@@ -30,7 +30,7 @@ from ata_gym.bench.store.note import (
     read_note,
     write_note,
 )
-from ata_gym.bench.studies.benchmark import read_tasks
+from ata_gym.bench.studies.benchmark_report import read_tasks
 from ata_gym.bench.studies.training.curves import LossReading, goal
 from ata_gym.bench.studies.training.methods import TUNED, MethodChoice, result, run_once
 from ata_gym.bench.studies.training.one_trajectory.content import LossContent
