@@ -29,6 +29,9 @@ FOLLOWED = {
         "this runner is closed: make another one",
         "is set here; leave it out",
     ],
+    "test_a_step_that_a_shadow_cannot_take_is_refused_with_the_cure": [
+        "make a new Shadow where workers come or go"
+    ],
     "test_records_say_how_likely_the_tasks_were": ["or leave propensities out"],
     "test_a_round_in_which_no_worker_has_a_task_says_so_and_goes_on_with_one": [
         "give a worker one first"

@@ -647,6 +647,12 @@ def test_a_step_that_a_shadow_cannot_take_is_refused_with_the_cure(seconds, sent
         assert shadow.runtime == runtime
         shadow.step({"b": 0.2, "a": 0.1})
         assert shadow.runtime > runtime
+    if "new Shadow" in sentence:
+        with Shadow(log_every=None) as another:
+            # its first step shows the workers alone
+            another.step(seconds)
+            another.step(seconds)
+        assert another.runtime > 0.0
 
 
 def test_rounds_of_a_recorder_in_which_workers_have_different_numbers_of_tasks_add_up(tmp_path):
