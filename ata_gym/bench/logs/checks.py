@@ -207,14 +207,15 @@ def usual_steps(
 def regular_pauses(
     seconds: Floats, steps: Sequence[str], workers: Sequence[str], unit: str
 ) -> list[str]:
-    """Return a remark for each worker that alone is long every so many steps.
+    """Return a remark on the workers that alone are long every so many steps.
 
     A rank that saves checkpoints or evaluates for all is so. That is no work that others can share,
-    while a replay of the steps shares all of the time.
+    while a replay of the steps shares all of the time. Where most workers that are often long are
+    so at any time, equal distances of some are chance.
 
     Args:
         seconds: (steps, workers): the times.
-        steps: The names of the steps.
+        steps: The names of the steps; whole numbers count the steps that were left out, too.
         workers: The names of the workers.
         unit: The unit of the times, if it is known.
 
@@ -228,21 +229,31 @@ def regular_pauses(
     long = seconds > _LONG_FOR_ALL * np.where(usual > 0, usual, np.inf)
     # where all are long, it is no matter of one
     long &= ~long.all(axis=1, keepdims=True)
-    remarks = []
-    for worker in np.flatnonzero(long.any(axis=0)).tolist():
+    if all(name.isdecimal() for name in steps):
+        numbers = np.array([int(name) for name in steps])
+    else:
+        numbers = np.arange(len(steps))
+    often = np.flatnonzero(long.sum(axis=0) >= _LEAST_PAUSES).tolist()
+    regular = []
+    for worker in often:
         places = np.flatnonzero(long[:, worker])
-        gaps = np.diff(places)
-        if len(places) < _LEAST_PAUSES or gaps.min() < 2 or np.ptp(gaps) > 0:
-            continue
-        unit_text = f" {unit}" if unit else ""
-        remarks.append(
-            f"Worker {workers[worker]} took up to {seconds[places, worker].max():.3g}{unit_text}"
-            f" in steps {_names(steps, places)}, every {gaps[0]} steps, where"
-            f" {usual[worker]:.3g}{unit_text} is usual, as a rank does that saves checkpoints or"
-            " evaluates for all. No other split saves that, and what is said to be saved holds it:"
-            " leave it out of the times.",
-        )
-    return remarks
+        gaps = np.diff(numbers[places])
+        if np.diff(places).min() > 1 and np.ptp(gaps) == 0:
+            regular.append((worker, places, gaps[0]))
+    if not regular or 2 * len(regular) < len(often):
+        return []
+    worker, places, gap = regular[0]
+    unit_text = f" {unit}" if unit else ""
+    others = ""
+    if len(regular) > 1:
+        others = f" {len(regular) - 1} more of {len(workers)} workers pause as regularly."
+    return [
+        f"Worker {workers[worker]} took up to {seconds[places, worker].max():.3g}{unit_text}"
+        f" in steps {_names(steps, places)}, every {gap} steps, where"
+        f" {usual[worker]:.3g}{unit_text} is usual, as a rank does that saves checkpoints or"
+        " evaluates for all. No other split saves that, and what is said to be saved holds it:"
+        f" leave it out of the times.{others}",
+    ]
 
 
 def _names(steps: Sequence[str], places: Ints) -> str:

@@ -84,6 +84,30 @@ def test_regular_pauses_of_one_worker_are_said():
         assert not checked(log_of(times)).remarks
 
 
+def test_distances_of_pauses_count_the_steps_that_are_left_out():
+    times = times_of()
+    times[9::10] *= 20
+    times[4::10, 1] *= 20
+    _, remark = checked(log_of(times)).remarks
+    assert "in steps 5, 15, 25, 35, every 10 steps" in remark
+
+
+def test_one_remark_says_that_several_workers_pause():
+    times = times_of()
+    for worker in range(4):
+        times[3 + worker :: 10, worker] *= 20
+    (remark,) = checked(log_of(times)).remarks
+    assert remark.startswith("Worker w0 took up to")
+    assert remark.endswith("3 more of 4 workers pause as regularly.")
+
+
+def test_pauses_that_are_regular_by_chance_are_not_said():
+    times = times_of()
+    for worker, places in enumerate(([5, 12, 30], [9, 14, 33], [4, 6, 25], [8, 18, 28])):
+        times[places, worker] *= 20
+    assert not checked(log_of(times)).remarks
+
+
 def test_a_slow_first_half_is_no_warm_up():
     times = times_of()
     times[:15] *= 8
