@@ -744,6 +744,19 @@ def test_what_a_program_prints_between_its_records_is_left_out(tmp_path, name):
     log = log_at(path)
     assert_same(log)
     assert log.remarks == ["3 lines that are no whole records are left out."]
+    path.write_text("\n".join([*records, '{"rank": 0, "']))
+    assert log_at(path).remarks == ["1 line that is no whole record is left out."]
+
+
+def test_a_text_with_few_objects_of_json_is_no_text_of_records(tmp_path):
+    path = tmp_path / "times.txt"
+    header, *rows = text(";").splitlines()
+    path.write_text("\n".join([f"options;{header}", *(f'{{"a": 1}};{row}' for row in rows)]))
+    assert_same(log_at(path))
+    lines = [f"rank {rank} step {step}: {time} s" for rank, step, time in EACH]
+    path.write_text("\n".join(["begins", '{"lr": 0.1}', '{"seed": 2}', *lines]))
+    with pytest.raises(ValueError, match="give --pattern"):
+        log_at(path)
 
 
 @pytest.mark.parametrize("separator", [",", ";", " "])
@@ -762,6 +775,15 @@ def test_a_column_for_each_step(tmp_path, name):
     log = log_at(path)
     assert_same(log, unit="")
     assert log.remarks[0].endswith("were taken for the times of a step each.")
+
+
+def test_columns_of_numbers_beside_a_host_that_repeats_are_no_steps(tmp_path):
+    path = tmp_path / "times.csv"
+    ranks = {str(rank): TIMES[:, rank].tolist() for rank in range(RANKS)}
+    hosts = [f"h{step // 2}" for step in range(len(TIMES))]
+    pl.DataFrame({"host": hosts, **ranks}).write_csv(path)
+    with pytest.raises(ValueError, match="duration is not found"):
+        log_at(path)
 
 
 @pytest.mark.parametrize(

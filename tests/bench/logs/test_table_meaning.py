@@ -677,9 +677,10 @@ def test_unequal_shares_are_those_of_the_column_that_says_so(name, tmp_path):
         lambda step, worker: 64 + 0 * (step + worker),
         lambda step, worker: 64 + step % 3 + 0 * worker,
         lambda step, worker: (1 + step) * (8 + worker),
+        lambda step, worker: (1 + step % 6) * (8 + worker),
         lambda step, worker: worker * (step % 5),
     ],
-    ids=["of all", "of the step", "so far", "with zeros"],
+    ids=["of all", "of the step", "so far", "so far in an epoch", "with zeros"],
 )
 def test_a_count_that_tells_no_shares_changes_nothing(sizes, tmp_path):
     times = own_times()

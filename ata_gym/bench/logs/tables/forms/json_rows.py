@@ -69,6 +69,26 @@ def read_json_lines(content: bytes) -> pl.DataFrame:
     return _frame(records)
 
 
+def has_records(text: str) -> bool:
+    r"""Whether at least two lines of a text are whole objects of JSON with the same names.
+
+    Objects with names of their own, such as those of settings, are no rows of a table.
+
+    Example:
+        >>> has_records('starts\n{"rank": 0}\n{"rank": 1}'), has_records('{"lr": 1}\n{"best": 2}')
+        (True, False)
+    """
+    seen = set()
+    for line in text.splitlines():
+        if not line.startswith('{"') or not _is_object(line.encode()):
+            continue
+        names = frozenset(json.loads(line))
+        if names in seen:
+            return True
+        seen.add(names)
+    return False
+
+
 def records_of(text: str) -> tuple[str, int]:
     r"""Return the lines of a text that are records, the others blank, and how many those are.
 

@@ -13,7 +13,12 @@ from ata_gym.bench.logs.formats import Options
 from ata_gym.bench.logs.tables.forms import NoTableError
 from ata_gym.bench.logs.tables.forms.delimited import looks_like_table, read_delimited
 from ata_gym.bench.logs.tables.forms.intervals import with_durations
-from ata_gym.bench.logs.tables.forms.json_rows import read_json, read_json_lines, records_of
+from ata_gym.bench.logs.tables.forms.json_rows import (
+    has_records,
+    read_json,
+    read_json_lines,
+    records_of,
+)
 from ata_gym.bench.logs.tables.forms.lines import compiled, read_lines
 from ata_gym.bench.logs.tables.forms.nested import flattened
 from ata_gym.bench.logs.tables.forms.wide import melted
@@ -160,9 +165,13 @@ def _frame(path: Path, content: bytes) -> tuple[pl.DataFrame, list[str]]:
     if ending not in (*TABLES, *TEXTS, "") and b"\0" in content[:10_000]:
         raise NoTableError(f"a file that ends in {ending} is not read; tables are {KINDS}")
     text = _decoded(content)
-    if ending in JSON_LINES or (ending in TEXTS and _has_records(text)):
+    if ending in JSON_LINES or (ending in TEXTS and has_records(text)):
         text, others = records_of(text)
-        remarks = [f"{others} lines that are no whole records are left out."] if others else []
+        remarks = []
+        if others == 1:
+            remarks.append("1 line that is no whole record is left out.")
+        elif others:
+            remarks.append(f"{others} lines that are no whole records are left out.")
         return read_json_lines(text.encode()), remarks
     if ending == ".json" or text.lstrip().startswith('{"'):
         return read_json(text.encode()), []
@@ -175,11 +184,6 @@ def _frame(path: Path, content: bytes) -> tuple[pl.DataFrame, list[str]]:
             r" 'rank (?P<rank>\d+) .* (?P<ms>[\d.]+) ms'",
         )
     raise NoTableError(f"this is no table, its first line is {first!r}; tables are {KINDS}")
-
-
-def _has_records(text: str) -> bool:
-    """Whether at least two lines of a text begin as records of JSON do."""
-    return sum(line.startswith('{"') for line in text.splitlines()) > 1
 
 
 def _in_columns(content: bytes) -> pl.DataFrame:

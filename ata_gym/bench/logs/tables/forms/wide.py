@@ -43,7 +43,7 @@ def melted(frame: pl.DataFrame, options: Options) -> tuple[pl.DataFrame, list[st
     named = {*(options.worker or "").split(","), *(options.duration or "").split(",")}
     if named & {*names}:
         return frame, []
-    if steps := _columns_of_steps(names):
+    if steps := _columns_of_steps(frame):
         return _rows_of_steps(frame, steps), _remarks_on_steps(steps)
     runs = _runs(names)
     if runs:
@@ -56,11 +56,13 @@ def melted(frame: pl.DataFrame, options: Options) -> tuple[pl.DataFrame, list[st
     return _rows_of(frame, cells, count_rows=True), _remarks_on_ranks(cells)
 
 
-def _columns_of_steps(names: list[str]) -> dict[str, int]:
+def _columns_of_steps(frame: pl.DataFrame) -> dict[str, int]:
     """The numbers of the steps, by the columns; empty for a table without a column for each step.
 
-    All other columns name the worker.
+    All other columns name the worker, which has one row. Where rows repeat a host, say, the columns
+    may be the ranks of it.
     """
+    names = frame.columns
     numbers = {}
     for name in names:
         counted = _COUNTED.fullmatch(name)
@@ -70,6 +72,8 @@ def _columns_of_steps(names: list[str]) -> dict[str, int]:
             numbers[name] = int(counted["number"])
     others = [name for name in names if name not in numbers]
     if len(numbers) < 2 or not others or not all(map(is_worker, others)):
+        return {}
+    if frame.select(others).is_duplicated().any():
         return {}
     return numbers
 

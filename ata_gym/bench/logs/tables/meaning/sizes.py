@@ -9,12 +9,15 @@ from ata_gym.bench.logs.tables.meaning.keys import Keys
 from ata_gym.bench.logs.tables.roles import HOSTS, SIZES, is_named
 from ata_gym.typing import Floats
 
+_MOSTLY = 0.75
+"""The least part of the steps in which counts grow that begin again with each epoch."""
+
 
 def sizes_of(frame: pl.DataFrame, keys: Keys) -> tuple[Floats | None, list[str]]:
     """Return the work of each share, (steps, workers), and a remark; None where shares are equal.
 
     A column such as "batch_size" says it, if it differs between workers in a step. A count of all
-    samples so far, which grows from step to step, does not.
+    samples so far, which grows from step to step and may begin again with an epoch, does not.
 
     Args:
         frame: The rows, which are shares of work or parts of them.
@@ -34,8 +37,7 @@ def sizes_of(frame: pl.DataFrame, keys: Keys) -> tuple[Floats | None, list[str]]
             continue
         sums = np.bincount(keys.cell, numbers, shape[0] * shape[1]).astype(float).reshape(shape)
         complete = sums[present.all(axis=1)]
-        grows = len(complete) > 1 and bool((np.diff(complete, axis=0) > 0).all())
-        if (np.ptp(complete, axis=1) > 0).any() and not grows:
+        if (np.ptp(complete, axis=1) > 0).any() and not _counts_up(complete):
             differing[name] = sums
     if not differing:
         return None, []
@@ -48,6 +50,20 @@ def sizes_of(frame: pl.DataFrame, keys: Keys) -> tuple[Floats | None, list[str]]
                 " of these columns out",
             )
     return sizes, [f"{name} differs between workers, and says how much work each has in a step."]
+
+
+def _counts_up(sums: Floats) -> bool:
+    """Whether numbers, (steps, workers), are counts of all so far, which may begin again.
+
+    All workers grow in most steps; in the others, none has more than the first of a count can be,
+    which is the most that a worker grows by.
+    """
+    growth = np.diff(sums, axis=0)
+    if not growth.size:
+        return False
+    grows = (growth > 0).all(axis=1)
+    begins_again = (growth < 0).all(axis=1) & (sums[1:] <= growth.max()).all(axis=1)
+    return bool(grows.mean() >= _MOSTLY and (grows | begins_again).all())
 
 
 def remarks_on_hosts(frame: pl.DataFrame, columns: Columns, keys: Keys) -> list[str]:
