@@ -280,8 +280,9 @@ class Experiment:
         if not difference:
             return ""
         return (
-            f"{policy} decides otherwise {difference}: its seeds are not independent, or its"
-            " results do not repeat. ata-gym check or ata_policies.check_policy names the fault."
+            f"{policy} decides otherwise {difference}: its seeds are not independent, its results"
+            " do not repeat, or the rounding of its network depends on the size of the batch."
+            " ata-gym check or ata_policies.check_policy names the fault."
         )
 
 

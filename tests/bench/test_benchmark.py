@@ -215,6 +215,14 @@ class MeansOfAllRows(Means):
         return np.broadcast_to(means.mean(axis=0), means.shape)
 
 
+class RoundedByBatch(Means):
+    """Finds equal workers different by a rounding, which follows from the size of the batch."""
+
+    def scores(self, state):
+        rounding = 1e-7 * ((len(state.round) + np.arange(self.setting.n)) % 3)
+        return np.broadcast_to(1.0 + rounding, (len(state.round), self.setting.n))
+
+
 class Unseeded(Means):
     """Draws anew whenever it is asked."""
 
@@ -236,6 +244,7 @@ class Counts(Means):
     ("policy", "difference"),
     [
         (MeansOfAllRows, "for a row alone than for it in a batch"),
+        (RoundedByBatch, "for a row alone than for it in a batch"),
         (Unseeded, "when it is played again"),
         (Counts, "when it is played again"),
     ],
@@ -246,6 +255,7 @@ def test_seeds_of_a_policy_that_are_not_independent_are_said(policy, difference)
         results = bench.run([policy, "ofta"], twenty, **SMALL)
     (remark,) = (one for one in results.remarks if "ata-gym check" in one)
     assert f"{policy.__name__} decides otherwise {difference}" in remark
+    assert "or the rounding of its network depends on the size of the batch" in remark
     assert results.finished
     with warnings.catch_warnings():
         warnings.simplefilter("error", PolicyFailedWarning)

@@ -150,8 +150,8 @@ class ContractCheck:
             self.does_the_same(
                 self.new_policy(seed=SEED + e),
                 "a row of a batch has another {part} in round {round} than the same row alone:"
-                " compute along the last axis, and draw from keys such as state.round_keys(), of"
-                " which each row has its own",
+                " compute along the last axis, draw from keys such as state.round_keys(), of which"
+                " each row has its own, and round what a network answers, such as to 4 digits",
                 slice(e, e + 1),
             )
 
