@@ -690,6 +690,28 @@ def test_a_count_that_tells_no_shares_changes_nothing(sizes, tmp_path):
     assert not log.remarks
 
 
+@pytest.mark.parametrize("factor", [0, 1])
+def test_rows_of_several_kinds_are_of_the_same_work(factor, tmp_path):
+    times = own_times()
+    size = {"batch_size": lambda step, worker: 8 + factor * worker + 0 * step}
+    kinds = ["forward", "backward", "saving"]
+    parts = [long_table(times, **size).with_columns(op=pl.lit(kind)) for kind in kinds]
+    # one worker saves for all
+    parts[2] = parts[2].filter(pl.col("rank") == 0)
+    table = pl.concat(parts).sort("step", "rank", maintain_order=True)
+    log = read(table, tmp_path, where={"op": kinds})
+    relative = log.tasks / log.tasks[0, 0]
+    np.testing.assert_allclose(relative, np.tile(1 + factor * np.arange(4) / 8, (len(times), 1)))
+
+
+def test_a_row_that_is_there_twice_is_no_larger_share(tmp_path):
+    size = {"batch_size": lambda step, worker: 8 + 0 * (step + worker)}
+    table = long_table(own_times(), **size)
+    twice = pl.concat([table[:21], table[20:]])
+    sentence = refusal(twice.drop("batch_size"), tmp_path)
+    assert refusal(twice, tmp_path) == sentence
+
+
 def test_two_sizes_that_contradict_each_other_are_refused(tmp_path):
     table = long_table(
         own_times(), samples=lambda _, worker: 1 + worker, batch_size=lambda _, worker: 9 - worker
@@ -708,3 +730,7 @@ def test_ranks_that_moved_to_other_hosts_are_said(tmp_path):
     assert remark.startswith("4 of 4 workers were on several hosts, such as worker 0 on h0 and h1")
     assert [*read(table, tmp_path, worker="host").workers] == ["h0", "h1", "h2", "h3"]
     assert not read(table.filter(pl.col("step") < 15), tmp_path).remarks
+    # an empty entry is no host
+    fixed = long_table(times, host=lambda _, worker: worker)
+    late = pl.when(pl.col("step") > 2).then(pl.format("h{}", "host")).alias("host")
+    assert not read(fixed.with_columns(late), tmp_path).remarks

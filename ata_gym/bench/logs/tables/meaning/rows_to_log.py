@@ -170,10 +170,13 @@ def _shares(
     keys, counted, more = without_repeats(keys, kind, frame)
     frame = frame.filter(counted)
     several = bool(kind.any())
-    sizes, about_sizes = sizes_of(frame, keys)
-    if not several and sizes is None:
-        more = [*more, *tasks_of(keys, _is_recorded(frame))]
-    remarks += [*more, *about_sizes, *remarks_on_hosts(frame, columns, keys)]
+    sizes, about_shares = sizes_of(frame, keys, kind[counted])
+    if not several:
+        # numbers of rows that make no sense are refused, whatever the sizes are
+        about_rows = tasks_of(keys, _is_recorded(frame))
+        if sizes is None:
+            about_shares = about_rows
+    remarks += [*more, *about_shares, *remarks_on_hosts(frame, columns, keys)]
     return frame, keys, several, sizes, remarks
 
 

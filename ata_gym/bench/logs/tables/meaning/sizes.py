@@ -7,13 +7,13 @@ from ata_gym.bench.logs.tables.meaning.codes import texts_of
 from ata_gym.bench.logs.tables.meaning.columns import Columns
 from ata_gym.bench.logs.tables.meaning.keys import Keys
 from ata_gym.bench.logs.tables.roles import HOSTS, SIZES, is_named
-from ata_gym.typing import Floats
+from ata_gym.typing import Floats, Ints
 
 _MOSTLY = 0.75
 """The least part of the steps in which counts grow that begin again with each epoch."""
 
 
-def sizes_of(frame: pl.DataFrame, keys: Keys) -> tuple[Floats | None, list[str]]:
+def sizes_of(frame: pl.DataFrame, keys: Keys, kind: Ints) -> tuple[Floats | None, list[str]]:
     """Return the work of each share, (steps, workers), and a remark; None where shares are equal.
 
     A column such as "batch_size" says it, if it differs between workers in a step. A count of all
@@ -22,12 +22,16 @@ def sizes_of(frame: pl.DataFrame, keys: Keys) -> tuple[Floats | None, list[str]]
     Args:
         frame: The rows, which are shares of work or parts of them.
         keys: Their workers and steps.
+        kind: Their kinds; rows of several kinds, such as forward and backward, are of the same
+            work.
 
     Raises:
         ValueError: If several columns differ between workers, in different ways.
     """
     shape = len(keys.steps), len(keys.workers)
     present = np.bincount(keys.cell, minlength=shape[0] * shape[1]).reshape(shape) > 0
+    kinds = int(kind.max(initial=0)) + 1
+    place = keys.cell * kinds + kind
     differing = dict[str, Floats]()
     for name in frame.columns:
         if not is_named(name, SIZES):
@@ -35,7 +39,8 @@ def sizes_of(frame: pl.DataFrame, keys: Keys) -> tuple[Floats | None, list[str]]
         numbers = frame[name].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
         if not (np.isfinite(numbers) & (numbers > 0)).all():
             continue
-        sums = np.bincount(keys.cell, numbers, shape[0] * shape[1]).astype(float).reshape(shape)
+        sums_of_kinds = np.bincount(place, numbers, shape[0] * shape[1] * kinds)
+        sums = sums_of_kinds.astype(float).reshape(*shape, kinds).max(axis=-1)
         complete = sums[present.all(axis=1)]
         if (np.ptp(complete, axis=1) > 0).any() and not _counts_up(complete):
             differing[name] = sums
@@ -80,6 +85,7 @@ def remarks_on_hosts(frame: pl.DataFrame, columns: Columns, keys: Keys) -> list[
         if not is_named(name, HOSTS) or texts is None or name in columns.worker:
             continue
         hosts = pl.DataFrame({"worker": keys.worker, "host": texts}).unique(maintain_order=True)
+        hosts = hosts.filter(pl.col("host") != "")
         counts = hosts.group_by("worker", maintain_order=True).len()
         moved = counts.filter(pl.col("len") > 1)["worker"].to_list()
         if moved and len(counts) > 1:
