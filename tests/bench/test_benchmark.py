@@ -263,6 +263,13 @@ def test_seeds_of_a_policy_that_are_not_independent_are_said(policy, difference)
     assert not any("ata-gym check" in one for one in sound.remarks)
 
 
+def test_what_makes_results_of_several_scenarios_doubtful_is_said_once():
+    with pytest.warns(PolicyFailedWarning) as caught:
+        results = bench.run([Unseeded, "ofta"], ["five-workers", "icml2025-regret"], **SMALL)
+    assert len([one for one in caught if "Unseeded decides" in str(one.message)]) == 1
+    assert len([one for one in results.remarks if "Unseeded decides" in one]) == 1
+
+
 @pytest.mark.usefixtures("unreported")
 def test_a_scenario_on_which_all_failed_takes_a_corrected_call(tmp_path):
     scenarios = ["five-workers", "icml2025-regret"]

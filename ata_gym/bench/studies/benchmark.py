@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -251,11 +252,11 @@ class Scenarios(Study):
         ]
 
     def doubts(self, folder: Path) -> list[str]:
-        return [
-            doubt
-            for name, benchmark in self.benchmarks.items()
-            for doubt in benchmark.doubts(folder / name)
+        by_scenario = [
+            benchmark.doubts(folder / name) for name, benchmark in self.benchmarks.items()
         ]
+        # what shows on several scenarios is said once
+        return [*dict.fromkeys(chain.from_iterable(by_scenario))]
 
     def label(self, job: Job) -> str:
         return f"{job.policy} on {job.experiment.sizes.title}"
