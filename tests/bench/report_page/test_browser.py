@@ -189,6 +189,18 @@ def test_the_lower_bound_is_drawn_and_says_who_has_not_reached_it(look, page_of,
         click(browser, "#everyone")
 
 
+@pytest.mark.parametrize("places", [[(62.7, 100), (101, 107)], [(450, 50), (412, 57)]])
+def test_a_point_near_another_and_near_an_edge_has_its_name_beside_it(look, usual, places):
+    browser = look(usual)
+    plots(browser)
+    points = [
+        {"name": name, "x": x, "y": y}
+        for name, (x, y) in zip(["distribution-learner", "ofta"], places, strict=True)
+    ]
+    call = f"place({json.dumps(points)}, [0, 512], [0, 256], 512, 256, {{ink: 'black'}})"
+    assert [one["text"] for one in ask(browser, call)] == [point["name"] for point in points]
+
+
 def test_on_paper_all_is_drawn_and_unfolded(look, usual):
     browser = look(usual, height=800)
     wait(browser, "window.Plotly")

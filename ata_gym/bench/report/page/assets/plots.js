@@ -214,13 +214,14 @@ function padded(values) {
 }
 
 // Annotations with the names of points, each where it lies on no other point or name; names without such a place stay away.
+// A name beside its own point is 1 pixel off the point's box, since the sums are rounded.
 function place(points, xrange, yrange, width, height, theme) {
   const px = (point) => ((point.x - xrange[0]) / (xrange[1] - xrange[0])) * width;
   const py = (point) => (1 - (point.y - yrange[0]) / (yrange[1] - yrange[0])) * height;
   const taken = points.map((point) => [px(point) - 6, py(point) - 6, px(point) + 6, py(point) + 6]), made = [];
   for (const point of points) {
     const wide = Math.min(point.name.length, 30) * 6.1 + 4, tall = 14, x = px(point), y = py(point);
-    for (const [dx, dy] of [[0, -15], [wide / 2 + 10, 0], [-wide / 2 - 10, 0], [0, 15], [wide / 2 + 6, -12], [-wide / 2 - 6, -12], [wide / 2 + 6, 12], [-wide / 2 - 6, 12], [0, -30], [0, 30]]) {
+    for (const [dx, dy] of [[0, -15], [wide / 2 + 10, 0], [-wide / 2 - 10, 0], [0, 15], [wide / 2 + 7, -12], [-wide / 2 - 7, -12], [wide / 2 + 7, 12], [-wide / 2 - 7, 12], [0, -30], [0, 30]]) {
       const box = [x + dx - wide / 2, y + dy - tall / 2, x + dx + wide / 2, y + dy + tall / 2];
       const inside = box[0] > 0 && box[2] < width && box[1] > 0 && box[3] < height;
       if (!inside || taken.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
