@@ -716,7 +716,11 @@ def test_two_sizes_that_contradict_each_other_are_refused(tmp_path):
     table = long_table(
         own_times(), samples=lambda _, worker: 1 + worker, batch_size=lambda _, worker: 9 - worker
     )
-    assert "samples and batch_size say different things" in refusal(table, tmp_path)
+    sentence = refusal(table, tmp_path)
+    assert "samples and batch_size say different things" in sentence
+    product = (pl.col("samples") * pl.col("batch_size")).alias("samples")
+    followed = table.with_columns(product).drop("batch_size")
+    assert (read(followed, tmp_path).tasks[0] == [9, 16, 21, 24]).all()
     assert (read(table.drop("samples"), tmp_path).tasks[0] == [9, 8, 7, 6]).all()
 
 

@@ -52,7 +52,7 @@ def sizes_of(frame: pl.DataFrame, keys: Keys, kind: Ints) -> tuple[Floats | None
         if np.ptp(ratio) > 1e-9 * ratio.max():
             raise ValueError(
                 f"{name} and {other} say different things of how much work a worker has: leave one"
-                " of these columns out",
+                " of these columns out, or put their product in place of both",
             )
     return sizes, [f"{name} differs between workers, and says how much work each has in a step."]
 
