@@ -17,6 +17,7 @@ from ata_gym.pools import Pool
 from ata_gym.scenarios import Scenario, resolve
 from ata_gym.utils.errors import explained, place_of
 from ata_gym.utils.validation import whole_number
+from ata_policies.registry import is_of_zoo
 from ata_policies.steps import Step, play
 
 Config = dict[str, Any]
@@ -254,8 +255,7 @@ class Experiment:
             policy: The name of a policy that was played.
         """
         kind = ata_policies.load(policy)
-        module = getattr(kind, "__module__", None) or type(kind).__module__
-        if module.startswith("ata_policies.") or kind.privileged:
+        if kind.privileged or is_of_zoo(kind):
             return ""
         # many policies first try each worker, whatever they have seen
         decisions = self.scenario.pool.n // self.scenario.budget + 5
@@ -263,13 +263,11 @@ class Experiment:
         try:
             batch = ata_policies.make(policy, envs, seed=self.seed)
             steps = [*islice(play(batch, envs, self.seed), min(decisions, _DECISIONS_TRIED))]
-            difference = ""
+            alike_alone = []
             for row in range(_ROWS_TRIED):
                 alone = ata_policies.make(policy, envs, seed=self.seed + row)
-                if not _decides_alike(alone, steps, slice(row, row + 1)):
-                    difference = "for a row alone than for it in a batch"
-            if not _decides_alike(batch, steps, slice(None)):
-                difference = "when it is played again"
+                alike_alone.append(_decides_alike(alone, steps, slice(row, row + 1)))
+            alike_again = _decides_alike(batch, steps, slice(None))
         except MemoryError:
             raise
         except (Exception, SystemExit):
@@ -277,7 +275,11 @@ class Experiment:
             return ""
         finally:
             envs.close()
-        if not difference:
+        if not alike_again:
+            difference = "when it is played again"
+        elif not all(alike_alone):
+            difference = "for a row alone than for it in a batch"
+        else:
             return ""
         return (
             f"{policy} decides otherwise {difference}: its seeds are not independent, its results"

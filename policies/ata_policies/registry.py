@@ -286,6 +286,16 @@ def load(name: str) -> PolicyMaker:
     return maker
 
 
+def is_of_zoo(policy: PolicyMaker) -> bool:
+    """Return whether a preset or class is of this package, whose tests compare what it decides.
+
+    Example:
+        >>> is_of_zoo(load("ata"))
+        True
+    """
+    return policy.__module__.startswith("ata_policies.")
+
+
 def make(name: str, env: Env, seed: int = 0, **hyperparameters: Any) -> Policy:
     """Make the policy of that name for a single or a vector env.
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from ata_policies.checking.contract import SEED, ContractCheck
 from ata_policies.checking.predict_call import Array, FaultError
+from ata_policies.registry import is_of_zoo
 
 _SALTS = ("1", "2")
 """The hashes of texts in the other process: the first that this process does not have."""
 _LONGEST = 120.0
 """Seconds that the other process may take; nothing is said of one that takes longer."""
-_OURS = "ata_policies."
-"""Where policies are that are compared in tests."""
 
 
 def same_in_another_process(check: ContractCheck) -> None:
@@ -30,8 +29,8 @@ def same_in_another_process(check: ContractCheck) -> None:
     Raises:
         FaultError: If an action differs.
     """
-    module = str(getattr(check.kind, "__module__", ""))
-    if check.kind.privileged or module == "__main__" or module.startswith(_OURS):
+    is_of_script = check.kind.__module__ == "__main__"
+    if check.kind.privileged or is_of_script or is_of_zoo(check.kind):
         return
     observations = [step.observation for step in check.steps]
     try:

@@ -392,14 +392,11 @@ class _WaysContent:
         """A doubly robust estimate as values that JSON can hold."""
         estimated = self.estimates[column][way]
         half = estimated.high - estimated.mean
-        figures: dict[str, float | None] = {
+        return {
             "saved": estimated.mean,
-            "half": half,
+            "half": None if np.isnan(half) else half,
             "effective_steps": effective_size(self.values(f"{column}_weight")[way]),
         }
-        if np.isnan(half):
-            figures["half"] = None
-        return figures
 
     def runtime_chart(self) -> Chart:
         """The chart of the runtime so far in each way."""
