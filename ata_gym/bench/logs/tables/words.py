@@ -272,7 +272,7 @@ def is_rate(name: str) -> bool:
     if _has(name, _RATE_NAMES):
         return True
     return any(
-        words(match[1])[-1:] and words(match[1])[-1] in _RATE_WORDS and match[2] in _SECONDS
+        match[2] in _SECONDS and not _RATE_WORDS.isdisjoint(words(match[1])[-1:])
         for text in (name.lower(), plain(name))
         for match in _RATE.finditer(text)
     )

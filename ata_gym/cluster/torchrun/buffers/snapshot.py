@@ -173,9 +173,11 @@ class BufferSnapshot:
             if key not in module._buffers:
                 module.register_buffer(key, None, persistent=persistent)
             sharers = places[id(module._buffers[key])]
-            all_get_it = all(_is_equal(values.get(sharer), value) for sharer in sharers)
-            if len(sharers) > 1 and not all_get_it:
-                module._buffers[key] = None
+            # Only values of shared tensors are compared, since that takes long on large ones.
+            if len(sharers) > 1:
+                all_get_it = all(_is_equal(values.get(sharer), value) for sharer in sharers)
+                if not all_get_it:
+                    module._buffers[key] = None
             _write(module, key, value)
 
 
