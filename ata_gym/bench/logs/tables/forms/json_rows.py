@@ -40,7 +40,7 @@ def read_json(content: bytes) -> pl.DataFrame:
     if content.lstrip()[:1] == b"[":
         return _frame(parse_list(content))
     first_line, _, others = content.strip().partition(b"\n")
-    if others and _is_object(first_line):
+    if others and _object(first_line) is not None:
         return read_json_lines(content)
     return _frame(_records(parse_object(content)))
 
@@ -80,9 +80,10 @@ def has_records(text: str) -> bool:
     """
     seen = set()
     for line in text.splitlines():
-        if not line.startswith('{"') or not _is_object(line.encode()):
+        record = _object(line.encode()) if line.startswith('{"') else None
+        if record is None:
             continue
-        names = frozenset(json.loads(line))
+        names = frozenset(record)
         if names in seen:
             return True
         seen.add(names)
@@ -101,7 +102,7 @@ def records_of(text: str) -> tuple[str, int]:
     """
     lines = text.split("\n")
     kept = [line if line.lstrip().startswith("{") else "" for line in lines]
-    if kept[-1] and not _is_object(kept[-1].encode()):
+    if kept[-1] and _object(kept[-1].encode()) is None:
         kept[-1] = ""
     if not any(kept):
         return text, 0
@@ -110,11 +111,15 @@ def records_of(text: str) -> tuple[str, int]:
     return "\n".join(kept), others
 
 
-def _is_object(line: bytes) -> bool:
+def _object(line: bytes) -> dict[str, Any] | None:
+    """The object of JSON in a line; None if it holds anything else."""
     try:
-        return isinstance(json.loads(line), dict)
+        content = json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None
+    if isinstance(content, dict):
+        return content
+    return None
 
 
 def _frame(records: Any) -> pl.DataFrame:
